@@ -1,0 +1,44 @@
+"""`batchfact explain`: the windows, requests and exact prompts of one row."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from batchfact.cli import options as shared
+
+
+def explain(
+    paths: Annotated[list[str], typer.Argument(metavar="INPUT...", help="Parquet files, folders, globs or URIs.")],
+    row: Annotated[int, typer.Option(help="Which row, counted from 0 over all files.")],
+    model: shared.Model = None,
+    paradigm: shared.Paradigm = None,
+    document_column: shared.DocumentColumn = None,
+    summary_column: shared.SummaryColumn = None,
+    reasoning: shared.Reasoning = None,
+    window_sentences: shared.WindowSentences = None,
+    window_context: shared.WindowContext = None,
+    engine: shared.Engine = None,
+    config: shared.Config = None,
+) -> None:
+    """Show what a run would ask about one row, byte for byte. What a model would write is stood in for."""
+    from batchfact.explaining import explain_pair, find_row
+    from batchfact.preparation import prepare_method
+    from batchfact.settings import make_config
+
+    options = {
+        "model": model,
+        "paradigm": paradigm,
+        "document-column": document_column,
+        "summary-column": summary_column,
+        "reasoning": reasoning,
+        "window-sentences": window_sentences,
+        "window-context": window_context,
+        "engine": engine,
+    }
+    settings = make_config(tuple(paths), "", options, file=config)
+    pair = find_row(settings, row)
+    method = prepare_method(settings, log_file=None, compiles=False)
+    sys.stdout.write(explain_pair(pair, method, settings))

@@ -1,0 +1,47 @@
+"""`batchfact reduce`: fold a kept journal again, without a model."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from batchfact.cli import options as shared
+
+
+def reduce(
+    output: Annotated[str, typer.Argument(help="The output of an earlier run, whose journal is beside it.")],
+    to: Annotated[str | None, typer.Option("--to", "-o", help="Write there instead of over OUTPUT.")] = None,
+    moved_input: Annotated[
+        list[str] | None, typer.Option("--input", help="Where the input is now [where it was].")
+    ] = None,
+    journal: Annotated[str | None, typer.Option(help="The journal's folder [OUTPUT.journal].")] = None,
+    threshold: shared.Threshold = None,
+    aggregation: shared.Aggregation = None,
+    min_label_mass: shared.MinLabelMass = None,
+    column_prefix: shared.ColumnPrefix = None,
+    keep_columns: shared.KeepColumns = None,
+    drop_document: shared.DropDocument = None,
+) -> None:
+    """Apply another threshold, aggregation or choice of columns to finished work; no model is needed."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from batchfact.reducing import reduce_journal
+
+    options = {
+        "threshold": threshold,
+        "aggregation": aggregation,
+        "min-label-mass": min_label_mass,
+        "column-prefix": column_prefix,
+        "keep-columns": keep_columns.split(",") if keep_columns else None,
+        "drop-document": drop_document,
+    }
+    totals = reduce_journal(output, to=to, inputs=tuple(moved_input or ()), journal=journal, options=options)
+    table = Table(title=to or output, title_justify="left", show_header=False, box=None, padding=(0, 2))
+    table.add_column(style="dim")
+    table.add_column(justify="right")
+    table.add_row("rows", f"{totals.rows:,}")
+    for name, rows in [*sorted(totals.labels.items()), *sorted(totals.statuses.items())]:
+        table.add_row(name, f"{rows:,}")
+    Console().print(table)

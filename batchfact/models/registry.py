@@ -1,0 +1,233 @@
+"""Names of models: the shipped registry, the user's own, local folders and Hugging Face ids.
+
+A name flows in, a `ModelEntry` flows out. Nothing is fetched and no weights are looked at here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tempfile
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+
+from batchfact.config import Paradigm
+from batchfact.errors import UsageError, nearest
+from batchfact.models.folder import problem_with, read_config
+from batchfact.models.paths import config_folder
+
+PromptStyle = Literal["chat", "plain", "encoder-decoder"]
+
+
+class Wheel(
+    Struct, frozen=True, kw_only=True, tag_field="kind", tag="wheel", omit_defaults=True, forbid_unknown_fields=True
+):
+    """A pinned Python wheel with a GGUF file inside; `file` is a pattern that names exactly one of its files."""
+
+    package: str
+    version: str
+    sha256: str
+    file: str
+
+
+class HuggingFace(
+    Struct,
+    frozen=True,
+    kw_only=True,
+    tag_field="kind",
+    tag="hugging-face",
+    omit_defaults=True,
+    forbid_unknown_fields=True,
+):
+    """A repository of the Hugging Face Hub; `revision` None is its main branch, `gated` asks for a licence first."""
+
+    repo: str
+    revision: str | None = None
+    gated: bool = False
+
+
+class Folder(
+    Struct, frozen=True, kw_only=True, tag_field="kind", tag="folder", omit_defaults=True, forbid_unknown_fields=True
+):
+    """A folder on this machine, with config.json, safetensors and a tokenizer."""
+
+    path: Path
+
+
+class Untrained(
+    Struct, frozen=True, kw_only=True, tag_field="kind", tag="untrained", omit_defaults=True, forbid_unknown_fields=True
+):
+    """A model that the user has to train first; `how` finishes the sentence that says so."""
+
+    base: str
+    how: str
+
+
+Source = Wheel | HuggingFace | Folder | Untrained
+
+
+class TrainedMode(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A paradigm that a model was tuned for, with or without written reasoning."""
+
+    paradigm: Paradigm
+    reasoning: bool
+
+
+class ModelEntry(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """What is known of a model before its weights are here.
+
+    `prompt_style` chat means the tokenizer's chat template where it has one. `labels` replace the templates' label
+    words, the one that means consistent first. `parameters` are billions, `context` is tokens; both None if unknown.
+    """
+
+    name: str
+    source: Source
+    prompt_style: PromptStyle = "chat"
+    reasoning: bool = False
+    labels: tuple[str, str] | None = None
+    trained: tuple[TrainedMode, ...] = ()
+    parameters: float | None = None
+    context: int | None = None
+    licence: str | None = None
+    note: str | None = None
+
+
+def list_models() -> tuple[ModelEntry, ...]:
+    """Shipped models in their file's order, then the user's own; a user's entry replaces a shipped one of its name.
+
+    Raises: UsageError if the user's registry file cannot be read.
+    """
+    return tuple((shipped_models() | user_models()).values())
+
+
+def find_model(name: str) -> ModelEntry:
+    """The model behind `name`: a registered name, else an existing local folder, else a Hugging Face `owner/name`.
+
+    A `owner/name@revision` pins the revision. The user's entries come before the shipped ones, so that
+    `llama2-7b-distilled` is the user's own once it is registered.
+
+    Raises: UsageError for anything else, with the nearest name.
+    """
+    known = shipped_models() | user_models()
+    if name in known:
+        return known[name]
+    if source := _source_of(name):
+        return ModelEntry(name=name, source=source)
+    if _reads_as_path(name):
+        raise UsageError(f"--model {name}: there is no such folder")
+    raise UsageError(
+        f"--model {name} is no folder, Hugging Face id (owner/name) or name that `batchfact models list` shows"
+        f"{nearest(name, known)}"
+    )
+
+
+def add_model(name: str, where: str) -> ModelEntry:
+    """Register a local folder or a Hugging Face id under `name`, in the user's registry.
+
+    A shipped name keeps what is known of it (prompt style, label words, trained modes) and gets the new source. For a
+    new name the folder's own files tell the context and whether there is a chat template.
+
+    Raises: UsageError for a name that cannot be used, or a folder that no engine could load.
+    """
+    if not re.fullmatch(r"[A-Za-z0-9][\w.+-]*", name):
+        raise UsageError(f"a model's name is letters, digits and . _ + - only, got {name!r}")
+    shipped = shipped_models().get(name)
+    if shipped and isinstance(shipped.source, Wheel):
+        raise UsageError(f"{name} is pinned by batchfact and cannot be replaced; choose another name")
+    source = _source_of(where)
+    if source is None:
+        raise UsageError(f"{where} is neither an existing folder nor a Hugging Face id (owner/name)")
+    if isinstance(source, Folder) and (problem := problem_with(source.path)):
+        raise UsageError(f"{where} cannot be registered: {problem}")
+    entry = msgspec.structs.replace(shipped, source=source) if shipped else _described(name, source)
+    _write_user_models(user_models() | {name: entry})
+    return entry
+
+
+@cache
+def shipped_models() -> dict[str, ModelEntry]:
+    return _decode(files("batchfact.models").joinpath("registry.toml").read_bytes())
+
+
+def user_registry() -> Path:
+    return config_folder() / "models.toml"
+
+
+def user_models() -> dict[str, ModelEntry]:
+    """The user's entries by name, empty without a file. Raises: UsageError if the file is not a registry."""
+    path = user_registry()
+    try:
+        return _decode(path.read_bytes())
+    except FileNotFoundError:
+        return {}
+    except (OSError, msgspec.MsgspecError) as error:
+        raise UsageError(f"{path} is no readable model registry ({error}); correct it or remove it") from error
+
+
+def _decode(toml: bytes) -> dict[str, ModelEntry]:
+    tables = msgspec.toml.decode(toml, type=dict[str, dict[str, object]])
+    named = {name: {"name": name} | fields for name, fields in tables.items()}
+    return msgspec.convert(named, dict[str, ModelEntry], dec_hook=_from_toml)
+
+
+def _from_toml(wanted: type, value: object) -> object:
+    if wanted is Path and isinstance(value, str):
+        return Path(value)
+    raise NotImplementedError(wanted)
+
+
+def _source_of(where: str) -> Source | None:
+    path = Path(where).expanduser()
+    if where and path.is_dir():
+        return Folder(path=path.resolve())
+    if _reads_as_path(where):
+        return None
+    found = re.fullmatch(r"(?P<repo>[\w.-]+/[\w.-]+)(@(?P<revision>[\w./-]+))?", where)
+    return HuggingFace(repo=found["repo"], revision=found["revision"]) if found else None
+
+
+def _reads_as_path(name: str) -> bool:
+    return name.startswith((".", "/", "~")) or os.sep != "/" and os.sep in name or name.partition("@")[0].count("/") > 1
+
+
+def _described(name: str, source: Source) -> ModelEntry:
+    if not isinstance(source, Folder):
+        return ModelEntry(name=name, source=source)
+    config = read_config(source.path)
+    return ModelEntry(
+        name=name,
+        source=source,
+        prompt_style="encoder-decoder" if config.is_encoder_decoder else "chat",
+        context=config.max_position_embeddings,
+    )
+
+
+def _write_user_models(entries: dict[str, ModelEntry]) -> None:
+    text = "# Models registered with `batchfact models add`; the form is that of batchfact's own registry.toml.\n"
+    for name, entry in entries.items():
+        fields = msgspec.to_builtins(entry, enc_hook=str)
+        del fields["name"]
+        text += f"\n[{_toml(name)}]\n" + "".join(f"{key} = {_toml(value)}\n" for key, value in fields.items())
+    path = user_registry()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as draft:
+            draft.write(text)
+        Path(draft.name).replace(path)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written ({error.strerror}); set BATCHFACT_CONFIG_DIR") from error
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{key} = {_toml(item)}" for key, item in value.items()) + " }"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    # JSON's strings, numbers and booleans are TOML's, but for DEL, which TOML wants escaped.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,0 +1,36 @@
+"""The paradigms: programs that turn a pair into findings, and the fold that turns findings into a verdict."""
+
+from __future__ import annotations
+
+from batchfact.config import Identity
+from batchfact.paradigms.program import Paradigm
+from batchfact.paradigms.qg_qa import qg_qa
+from batchfact.paradigms.sent_nli import TEMPLATES as SENT_NLI_TEMPLATES
+from batchfact.paradigms.sent_nli import sent_nli
+from batchfact.paradigms.summ_nli import summ_nli
+from batchfact.prompts.loader import PromptBook
+
+__all__ = ["make_paradigm", "template_names"]
+
+
+def make_paradigm(identity: Identity, prompts: PromptBook, *, reasoning: bool) -> Paradigm:
+    """The paradigm that `identity` names, over `prompts`; `reasoning` asks for a thought process before each label."""
+    templates = [prompts[name] for name in template_names(identity, reasoning=reasoning)]
+    if identity.paradigm == "summ-nli":
+        return summ_nli(*templates)
+    if identity.paradigm == "sent-nli":
+        return sent_nli(
+            *templates, sentences_per_window=identity.window_sentences, window_context=identity.window_context
+        )
+    return qg_qa(*templates, sentences_per_window=identity.window_sentences)
+
+
+def template_names(identity: Identity, *, reasoning: bool) -> tuple[str, ...]:
+    """The prompt templates that a run of `identity` uses, in the order in which its paradigm takes them."""
+    if identity.paradigm == "summ-nli":
+        names: tuple[str, ...] = ("summ_nli",)
+    elif identity.paradigm == "sent-nli":
+        names = SENT_NLI_TEMPLATES[identity.window_context]
+    else:
+        names = ("qg", "qa")
+    return tuple(f"{name}_reasoning" for name in names) if reasoning else names

@@ -1,0 +1,110 @@
+"""QG-QA (Xu 2024, section 3.3): questions from the summary alone, answered and checked by the document alone.
+
+    {(q_k, e_k)} = LLM-QG(S_i)                       (eq. 3)
+    y_i = any over k of LLM-QA(D_i, q_k, e_k)        (eq. 4)
+
+Each window's questions are verified as soon as they are written. The fold does the `any`, over claims.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+
+from batchfact.paradigms.claims import (
+    MAX_CLAIMS,
+    MAX_ENTITY,
+    MAX_QUESTION,
+    MAX_RESOLVED,
+    Claim,
+    parse_claims,
+    written_claims,
+)
+from batchfact.paradigms.judging import failed, judge, reply_to
+from batchfact.paradigms.program import Paradigm, Program, together
+from batchfact.prompts.loader import PromptTemplate
+from batchfact.records import Finding, FindingStatus, Pair, Window, Write, Written
+from batchfact.text.windows import windows
+
+MAX_CLAIM_TOKENS = 384
+MAX_REASONED_CLAIM_TOKENS = 640
+"""Room for five claims of usual length; with resolved text and the list of entities before them."""
+
+QUESTION_PATTERN = (
+    r"^(Who|Whom|Whose|What|Which|When|Where|How many|How much|How long|How old) [^\"\\{}?\n\r\t]{4,%d}\?$"
+    % MAX_QUESTION
+)
+ENTITY_PATTERN = r"^[^\"\\{}\n\r\t ][^\"\\{}\n\r\t]{0,%d}$" % MAX_ENTITY
+
+
+def claims_schema(*, reasoning: bool) -> str:
+    """The JSON schema of a question generator's answer; with reasoning its first two steps come before the claims.
+
+    The entity stands before the question, so that the model writes the question to the entity. Lengths are bounded by
+    the patterns, because grammar back ends ignore `maxLength` beside a `pattern`.
+    """
+    entity = {"type": "string", "pattern": ENTITY_PATTERN}
+    question = {"type": "string", "pattern": QUESTION_PATTERN}
+    claim = closed({"entity": entity, "question": question})
+    properties: dict[str, Any] = {"claims": {"type": "array", "items": claim, "minItems": 1, "maxItems": MAX_CLAIMS}}
+    if reasoning:
+        steps = {
+            "resolved": {"type": "string", "maxLength": MAX_RESOLVED},
+            "entities": {"type": "array", "items": entity, "minItems": 1, "maxItems": MAX_CLAIMS},
+        }
+        properties = {**steps, **properties}
+    return json.dumps(closed(properties))
+
+
+def closed(properties: dict[str, Any]) -> dict[str, Any]:
+    """An object with exactly these properties, in this order."""
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+def without_claims(about: Finding, written: Written) -> Finding:
+    """`no_claims` where the model wrote none worth asking; unknown where its answer was cut before the first was whole."""
+    if any(written_claims(written.text)) or written.finish == "stop":
+        return msgspec.structs.replace(about, status="no_claims")
+    status: FindingStatus = "repetition" if written.finish == "repetition" else "unparsed"
+    return msgspec.structs.replace(about, status=status, message="no question was complete when the answer was cut")
+
+
+def qg_qa(ask: PromptTemplate, verify: PromptTemplate, *, sentences_per_window: int) -> Paradigm:
+    """One finding for each claim of each window; a window without a claim gives one `no_claims` finding."""
+    reasoning = verify.answer_cue is not None
+    schema = claims_schema(reasoning=reasoning)
+    max_tokens = MAX_REASONED_CLAIM_TOKENS if reasoning else MAX_CLAIM_TOKENS
+
+    def verify_claim(pair: Pair, key: str, window: Window, claim: Claim) -> Program:
+        about = Finding(start=window.start, end=window.end, question=claim.question, entity=claim.entity)
+        fields = {"document": pair.document, "question": claim.question, "entity": claim.entity}
+        return (yield from judge(verify, key, about, **fields))
+
+    def verify_window(pair: Pair, number: int, window: Window) -> Program:
+        prompt = ask.fill(summary=pair.summary, window=window.text_of(pair.summary))
+        request = Write(key=f"w{number}.qg", prompt=prompt, max_tokens=max_tokens, schema=schema)
+        written = reply_to(request.key, (yield (request,)))
+        about = Finding(start=window.start, end=window.end)
+        if not isinstance(written, Written):
+            return (failed(about, written),)
+        claims = parse_claims(written.text)
+        if not claims:
+            return (without_claims(about, written),)
+        return (
+            yield together(
+                verify_claim(pair, f"w{number}.q{index}", window, claim) for index, claim in enumerate(claims)
+            )
+        )
+
+    def program(pair: Pair) -> Program:
+        cut = windows(pair.summary, sentences_per_window=sentences_per_window)
+        return (yield together(verify_window(pair, number, window) for number, window in enumerate(cut)))
+
+    return program

@@ -1,0 +1,21 @@
+"""Summ-NLI (Xu 2024, section 3.1, eq. 1): the whole summary is judged at once.
+
+    y_i = LLM(D_i, S_i)
+"""
+
+from __future__ import annotations
+
+from batchfact.paradigms.judging import judge
+from batchfact.paradigms.program import Paradigm, Program
+from batchfact.prompts.loader import PromptTemplate
+from batchfact.records import Finding, Pair
+
+
+def summ_nli(template: PromptTemplate) -> Paradigm:
+    """One finding for the whole summary; its key is `w0`, as of a single window."""
+
+    def program(pair: Pair) -> Program:
+        about = Finding(start=0, end=len(pair.summary))
+        return (yield from judge(template, "w0", about, document=pair.document, window=pair.summary))
+
+    return program

@@ -1,0 +1,208 @@
+"""Joins the stages: source and grouping, scheduler and engine, journal, merge.
+
+The one place that opens streams and a task group. Parquet and the journal are read and written in worker threads; every
+stream between two stages has a small buffer, so that a stalled stage stops the one before it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import anyio
+from anyio.abc import ObjectReceiveStream, ObjectSendStream
+from msgspec import Struct
+
+from batchfact import preparation
+from batchfact.assembly import Assembler
+from batchfact.committing import Committer
+from batchfact.config import RunConfig
+from batchfact.errors import TooManyUnscoredError, root_cause
+from batchfact.grouping import group_pairs
+from batchfact.journal import Journal, pending
+from batchfact.paradigms.fold import decides, fold
+from batchfact.preparation import Prepared
+from batchfact.progress import Progress
+from batchfact.records import DocumentGroup, Finding, Outcome, Rejected, Unscored
+from batchfact.scheduler import Scheduler, rejected_outcome
+from batchfact.sink import Totals, merge
+from batchfact.stopping import InterruptedRunError, Stopping
+
+STREAM_BUFFER = 8
+GROUPS_A_HOP = 16
+"""Groups fetched in one visit to the worker thread: a thread hop costs more than making a small group."""
+EARLY_STOP_ROWS = 1000
+"""Committed rows after which --max-unscored may end a run before its end."""
+
+Item = DocumentGroup | Rejected
+
+
+class RunReport(Struct, frozen=True, kw_only=True):
+    """What a finished run did: totals over all rows of the output, and this run's own counters."""
+
+    config: RunConfig
+    totals: Totals
+    progress: Progress
+    warnings: tuple[str, ...]
+    journal: Path
+
+
+async def run(config: RunConfig, *, watch: Callable[[Progress], None] = lambda _: None) -> RunReport:
+    """Score every row of the inputs and write the output.
+
+    Args:
+        watch: called once with the run's counters, before any work; a display reads them from then on.
+
+    Raises:
+        UsageError: before any model loads.
+        RunFailedError: the engine or the disk gave up; committed rows stay in the journal.
+        TooManyUnscoredError: more rows are unscored than --max-unscored; the output is written if all rows are in.
+        InterruptedRunError: a first Ctrl-C; finished rows are committed.
+    """
+    prepared = await anyio.to_thread.run_sync(preparation.prepare, config)
+    progress = Progress(prepared.num_rows)
+    watch(progress)
+    with preparation.open_journal(prepared) as journal:
+        progress.num_resumed = min(journal.num_rows, prepared.num_rows)
+        await _score(prepared, journal, progress)
+        progress.phase = "writing the output"
+        totals = await anyio.to_thread.run_sync(_merge, prepared, journal, progress)
+        _check_unscored(config, totals.rows - totals.statuses.get("ok", 0), totals.rows)
+        return RunReport(
+            config=config,
+            totals=totals,
+            progress=progress,
+            warnings=(*prepared.warnings, *journal.warnings),
+            journal=journal.folder,
+        )
+
+
+async def _score(prepared: Prepared, journal: Journal, progress: Progress) -> None:
+    config = prepared.config
+    committer = Committer(
+        journal,
+        max_rows=config.runtime.part_rows,
+        max_seconds=config.runtime.part_seconds,
+        committed=lambda part: _count(part, config, progress),
+    )
+    items = _items(prepared, journal)
+    send_items, items_to_answer = anyio.create_memory_object_stream[Item](STREAM_BUFFER)
+    send_outcomes, outcomes = anyio.create_memory_object_stream[Outcome](STREAM_BUFFER)
+    stopping = Stopping()
+    try:
+        async with stopping.listening(), anyio.create_task_group() as tasks:
+            tasks.start_soon(committer.run, outcomes)
+            with stopping.scope:
+                async with anyio.create_task_group() as work:
+                    work.start_soon(produce, items, send_items)
+                    work.start_soon(_answer, prepared, items_to_answer, send_outcomes, progress)
+    except BaseExceptionGroup as group:
+        # The engine's process gets a terminal's Ctrl-C too and may die of it before its requests are cancelled.
+        if not stopping.was_stopped:
+            raise root_cause(group) from group
+    finally:
+        with anyio.CancelScope(shield=True):
+            await anyio.to_thread.run_sync(items.close)
+    progress.scored_at = time.monotonic()
+    if stopping.was_stopped:
+        raise InterruptedRunError(journal.folder, progress.num_done)
+
+
+def _items(prepared: Prepared, journal: Journal) -> Iterator[Item]:
+    """The rows that are not committed yet, by document; a generator, so that closing it removes spill files."""
+    runtime = prepared.config.runtime
+    rows = pending(prepared.source.pairs(stop=runtime.limit), journal.committed(prepared.is_retried))
+    return group_pairs(
+        rows,
+        mode=runtime.group,
+        look_ahead_rows=runtime.look_ahead_rows,
+        look_ahead_bytes=runtime.look_ahead_bytes,
+        spill_dir=journal.spill_dir,
+        expected_bytes=prepared.source.num_bytes,
+    )
+
+
+async def produce(items: Iterator[Item], groups: ObjectSendStream[Item]) -> None:
+    """Send groups from a worker thread's iterator until it ends; closes the stream."""
+
+    def fetch() -> list[Item]:
+        return list(itertools.islice(items, GROUPS_A_HOP))
+
+    async with groups:
+        while fetched := await anyio.to_thread.run_sync(fetch):
+            for item in fetched:
+                await groups.send(item)
+
+
+async def _answer(
+    prepared: Prepared,
+    groups: ObjectReceiveStream[Item],
+    outcomes: ObjectSendStream[Outcome],
+    progress: Progress,
+) -> None:
+    """Start the engine when the first document group arrives: a finished journal needs none."""
+    method = prepared.method
+    async with groups, outcomes:
+        async for item in groups:
+            if isinstance(item, Rejected):
+                await outcomes.send(rejected_outcome(item))
+                continue
+            progress.phase = "starting the engine"
+            async with method.engine.open(method.spec) as engine:
+                assembler = Assembler(engine.tokenizer)
+                await anyio.to_thread.run_sync(preparation.calibrate, assembler, method, [item])
+                progress.engine_ready_at = time.monotonic()
+                progress.phase = "scoring"
+                scheduler = Scheduler(engine, assembler, method.paradigm, progress, decides=early_exit(prepared.config))
+                await scheduler.run(_chain(item, groups), outcomes)
+
+
+def early_exit(config: RunConfig) -> Callable[[list[Finding]], bool] | None:
+    """What the scheduler asks after each finding, with --early-exit."""
+    if not config.runtime.early_exit:
+        return None
+    return lambda findings: decides(findings, config.fold)
+
+
+async def _chain(first: Item, rest: ObjectReceiveStream[Item]) -> AsyncIterator[Item]:
+    yield first
+    async for item in rest:
+        yield item
+
+
+def _count(part: list[Outcome], config: RunConfig, progress: Progress) -> None:
+    """Count committed rows by what they fold to.
+
+    Raises: TooManyUnscoredError once enough rows show it.
+    """
+    for outcome in part:
+        if outcome.status != "ok":
+            progress.statuses[outcome.status] += 1
+            continue
+        verdict = fold(outcome.findings, config.fold)
+        progress.statuses[verdict.status] += 1
+        if not isinstance(verdict, Unscored):
+            progress.labels[verdict.label] += 1
+    if progress.num_done >= EARLY_STOP_ROWS:
+        _check_unscored(config, progress.num_unscored, progress.num_done)
+
+
+def _check_unscored(config: RunConfig, num_unscored: int, num_rows: int) -> None:
+    limit = config.runtime.max_unscored
+    if limit is not None and num_rows and num_unscored / num_rows > limit:
+        raise TooManyUnscoredError(
+            f"{num_unscored:,} of {num_rows:,} rows are unscored ({num_unscored / num_rows:.1%}), "
+            f"--max-unscored allows {limit:.1%}; the column {config.columns.column_prefix}status says why"
+        )
+
+
+def _merge(prepared: Prepared, journal: Journal, progress: Progress) -> Totals:
+    def add(num_rows: int) -> None:
+        progress.num_merged += num_rows
+
+    config = prepared.config
+    return merge(
+        prepared.source, journal, config.output, config.fold, config.columns, preparation.metadata(prepared), add
+    )

@@ -1,0 +1,128 @@
+"""Measures an input without a model: rows, documents, how scattered their pairs are, windows, requests, tokens."""
+
+from __future__ import annotations
+
+from array import array
+from typing import Any
+
+import numpy as np
+from msgspec import Struct
+
+from batchfact.config import RunConfig
+from batchfact.preparation import BYTES_PER_TOKEN
+from batchfact.records import Rejected
+from batchfact.source import Source
+from batchfact.text.windows import windows
+
+SCATTER_LIMIT = 0.05
+"""Share of a document's further pairs beyond the look-ahead above which --group global is recommended."""
+SAMPLED_SUMMARIES = 50_000
+"""Summaries that are split into windows; above that every n-th is."""
+CLAIMS_A_WINDOW = 3.0
+"""Guess for qg-qa, where only a model knows."""
+TEMPLATE_TOKENS = 170
+"""About what instructions and chat markers of one prompt take."""
+SUFFIX_TOKENS = 30
+"""About what follows a window in a prompt."""
+
+
+class InputPlan(Struct, frozen=True, kw_only=True):
+    """What a run over an input will have to do. Token figures are estimates from characters."""
+
+    rows: int
+    rejected: dict[str, int]
+    documents: int
+    largest_group: int
+    adjacent_share: float
+    """Of the pairs whose document came before: the share that follows directly."""
+    look_ahead_share: float
+    """The same: the share within the look-ahead of --group window."""
+    windows: int
+    requests: int
+    duplicate_pairs: int
+    document_tokens: int
+    prompt_tokens: int
+    computed_tokens: int
+    sampled: bool
+
+    @property
+    def scored_rows(self) -> int:
+        return self.rows - sum(self.rejected.values())
+
+    @property
+    def advice(self) -> str:
+        """Which --group to use, and why."""
+        if self.look_ahead_share < 1 - SCATTER_LIMIT:
+            return "--group global: many pairs of one document lie further apart than the look-ahead"
+        if self.adjacent_share < 1:
+            return "--group window: pairs of one document lie apart, but within the look-ahead"
+        return "any --group: pairs of one document already follow each other"
+
+
+def plan_input(source: Source, config: RunConfig) -> InputPlan:
+    """Read the whole input once; memory is 16 bytes a row."""
+    document_hashes, text_hashes = array("Q"), array("Q")
+    characters = array("Q")
+    rejected: dict[str, int] = {}
+    stride = max(1, source.num_rows // SAMPLED_SUMMARIES)
+    summary_windows = summary_characters = sampled = 0
+    for item in source.pairs(stop=config.runtime.limit):
+        if isinstance(item, Rejected):
+            rejected[item.status] = rejected.get(item.status, 0) + 1
+            continue
+        document_hashes.append(item.document_hash)
+        text_hashes.append(item.text_hash)
+        characters.append(len(item.document))
+        summary_characters += len(item.summary)
+        if item.row % stride == 0:
+            sampled += 1
+            summary_windows += len(windows(item.summary, sentences_per_window=config.identity.window_sentences))
+    hashes = np.frombuffer(document_hashes, dtype=np.uint64) if document_hashes else np.zeros(0, np.uint64)
+    pairs = len(hashes)
+    scaled_windows = round(summary_windows * pairs / sampled) if sampled else 0
+    _, first, counts = np.unique(hashes, return_index=True, return_counts=True)
+    lengths = np.frombuffer(characters, dtype=np.uint64) if characters else np.zeros(0, np.uint64)
+    document_tokens = int(lengths[first].sum() / BYTES_PER_TOKEN)
+    adjacent, near = _nearness(hashes, config.runtime.look_ahead_rows)
+    requests, with_document = _requests(config, pairs, scaled_windows)
+    own_tokens = requests * SUFFIX_TOKENS + summary_characters / BYTES_PER_TOKEN
+    return InputPlan(
+        rows=pairs + sum(rejected.values()),
+        rejected=rejected,
+        documents=len(first),
+        largest_group=int(counts.max()) if pairs else 0,
+        adjacent_share=adjacent,
+        look_ahead_share=near,
+        windows=scaled_windows,
+        requests=requests,
+        duplicate_pairs=pairs - len(set(text_hashes)),
+        document_tokens=document_tokens,
+        prompt_tokens=round(
+            own_tokens + requests * TEMPLATE_TOKENS + with_document * float(lengths.mean()) / BYTES_PER_TOKEN
+        )
+        if pairs
+        else 0,
+        computed_tokens=round(own_tokens + document_tokens),
+        sampled=stride > 1,
+    )
+
+
+def _requests(config: RunConfig, pairs: int, num_windows: int) -> tuple[int, int]:
+    """Requests in all, and those of them whose prompt holds the document."""
+    steps = 2 if config.identity.reasoning else 1
+    if config.identity.paradigm == "summ-nli":
+        return pairs * steps, pairs * steps
+    if config.identity.paradigm == "sent-nli":
+        return num_windows * steps, num_windows * steps
+    answers = round(num_windows * CLAIMS_A_WINDOW) * steps
+    return num_windows + answers, answers
+
+
+def _nearness(hashes: np.ndarray[Any, np.dtype[np.uint64]], look_ahead_rows: int) -> tuple[float, float]:
+    """Of all pairs whose document was seen before: the shares that lie 1 row, and at most the look-ahead, behind it."""
+    order = np.argsort(hashes, kind="stable")
+    same = hashes[order][1:] == hashes[order][:-1]
+    gaps = np.diff(order)[same]
+    if not len(gaps):
+        return 1.0, 1.0
+    return float((gaps == 1).mean()), float((gaps <= look_ahead_rows).mean())

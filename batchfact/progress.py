@@ -1,0 +1,78 @@
+"""What a run has done so far: plain counters that the stages add to and a display reads. It draws nothing itself."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from batchfact.records import Usage
+
+
+class Progress:
+    """Counters of one run. Rows are counted where they are committed, tokens where the engine's answer arrives.
+
+    `num_rows` is the whole input, `num_resumed` what the journal held before; times are seconds of a monotonic clock.
+    """
+
+    def __init__(self, num_rows: int) -> None:
+        self.num_rows = num_rows
+        self.num_resumed = 0
+        self.phase = "reading the input"
+        self.statuses: Counter[str] = Counter()
+        self.labels: Counter[str] = Counter()
+        self.num_merged = 0
+        self.num_requests = 0
+        self.num_in_flight = 0
+        self.usage = Usage()
+        self.started_at = time.monotonic()
+        self.engine_ready_at: float | None = None
+        self.scored_at: float | None = None
+
+    @property
+    def num_done(self) -> int:
+        """Rows committed by this run."""
+        return self.statuses.total()
+
+    @property
+    def num_unscored(self) -> int:
+        return self.num_done - self.statuses["ok"]
+
+    @property
+    def elapsed_s(self) -> float:
+        return time.monotonic() - self.started_at
+
+    @property
+    def scoring_s(self) -> float:
+        """Seconds since the engine was ready, up to the last committed row; start-up is not in it."""
+        if self.engine_ready_at is None:
+            return 0.0
+        return (self.scored_at or time.monotonic()) - self.engine_ready_at
+
+    @property
+    def pairs_per_s(self) -> float | None:
+        return self.num_done / self.scoring_s if self.scoring_s > 0 else None
+
+    @property
+    def eta_s(self) -> float | None:
+        """Seconds until all rows are committed at the rate so far; None while there is no rate."""
+        rate = self.pairs_per_s
+        return (self.num_rows - self.num_resumed - self.num_done) / rate if rate else None
+
+    @property
+    def cached_share(self) -> float | None:
+        return self.usage.cached / self.usage.prompt if self.usage.prompt else None
+
+    def add_tokens(self, usage: Usage) -> None:
+        self.usage += usage
+
+    @contextmanager
+    def in_flight(self) -> Iterator[None]:
+        """Count one request while the engine works on it."""
+        self.num_requests += 1
+        self.num_in_flight += 1
+        try:
+            yield
+        finally:
+            self.num_in_flight -= 1

@@ -1,0 +1,207 @@
+"""Template files become prompts for one model.
+
+Template texts, a chat renderer and the label words flow in; compiled templates, whose `fill` gives a Prompt, and the
+files' digests flow out. The module knows neither tokens nor paradigms' steps: it knows which fields each template
+must have, and that what fills them is data.
+
+A template file is a TOML header between two lines of `+++`, then the text of the user's turn with `string.Template`
+placeholders (`${document}`; a dollar sign is `$$`). The header is no part of the prompt:
+
+    cue         what opens the model's own reply (`Answer:`)
+    consistent  "yes" or "no": which answer means that nothing is wrong; absent where no label is asked for
+    answer_cue  reasoning only: what follows the reasoning and asks for the label
+    stop        reasoning only: where the reasoning ends, should the model go on to the answer by itself
+"""
+
+from __future__ import annotations
+
+import hashlib
+import string
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib.resources import files
+from types import MappingProxyType
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from batchfact.errors import UsageError
+from batchfact.records import Data, Message, Prompt, Segment, Template
+
+ChatRenderer = Callable[[Sequence[Message]], str | None]
+
+NLI_FIELDS = frozenset({"document", "window"})
+CONTEXT_FIELDS = NLI_FIELDS | {"context"}
+QG_FIELDS = frozenset({"summary", "window"})
+QA_FIELDS = frozenset({"document", "question", "entity"})
+
+LABEL_ONLY_FIELDS: Mapping[str, frozenset[str]] = MappingProxyType(
+    {
+        "summ_nli": NLI_FIELDS,
+        "sent_nli": NLI_FIELDS,
+        "sent_nli_preceding": CONTEXT_FIELDS,
+        "sent_nli_summary": CONTEXT_FIELDS,
+        "qg": QG_FIELDS,
+        "qa": QA_FIELDS,
+    }
+)
+FIELDS: Mapping[str, frozenset[str]] = MappingProxyType(
+    {**LABEL_ONLY_FIELDS, **{f"{name}_reasoning": fields for name, fields in LABEL_ONLY_FIELDS.items()}}
+)
+"""The fields of every template; the paradigms fill exactly these."""
+
+FENCE = "+++\n"
+# Private-use characters: no template of ours holds them, and no chat template touches them.
+MARK_OPEN, MARK_CLOSE = "\ue000", "\ue001"
+
+
+class Header(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The header of a template file; see the module's docstring."""
+
+    cue: str
+    consistent: Literal["yes", "no"] | None = None
+    answer_cue: str | None = None
+    stop: tuple[str, ...] = ()
+
+
+class Slot(Struct, frozen=True):
+    """A place in a template that data fills."""
+
+    field: str
+
+
+class PromptTemplate(Struct, frozen=True, kw_only=True):
+    """One template, compiled for one model: its chat markers, label words and cue are in place.
+
+    `labels` holds the label words, the one that means consistent first; it is empty where text is asked for.
+    `answer_cue` follows a reasoning and asks for the label; None outside reasoning templates.
+    """
+
+    name: str
+    parts: tuple[Template | Slot, ...]
+    labels: tuple[str, ...] = ()
+    answer_cue: Template | None = None
+    stop: tuple[str, ...] = ()
+
+    def fill(self, **fields: str) -> Prompt:
+        """The prompt with `fields` as data segments, each stripped of outer white space.
+
+        Raises: KeyError if a field of the template is missing.
+        """
+        segments: list[Segment] = [
+            part if isinstance(part, Template) else Data(fields[part.field].strip()) for part in self.parts
+        ]
+        return tuple(segments)
+
+
+class PromptBook:
+    """All templates, compiled once for a model.
+
+    Args:
+        render_chat: the model's chat template over messages, open for the assistant's turn; its result is None for a
+            base model, which gets the plain text, a new line and the cue.
+        yes, no: the label words of the model, as they follow a cue.
+        texts: template name to file text; by default the files that ship with the package.
+    Raises: UsageError for a template with a field missing or unknown, a broken header, or a chat template that loses
+        or repeats a part of the prompt.
+    """
+
+    def __init__(
+        self,
+        render_chat: ChatRenderer,
+        *,
+        yes: str = " Yes",
+        no: str = " No",
+        texts: Mapping[str, str] | None = None,
+    ) -> None:
+        texts = shipped_texts() if texts is None else texts
+        words = {"yes": (yes, no), "no": (no, yes)}
+        self.digests: Mapping[str, str] = MappingProxyType(
+            {name: hashlib.sha256(text.encode()).hexdigest() for name, text in texts.items()}
+        )
+        self._templates = {name: compile_template(name, text, render_chat, words) for name, text in texts.items()}
+
+    def __getitem__(self, name: str) -> PromptTemplate:
+        return self._templates[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._templates)
+
+
+def shipped_texts() -> dict[str, str]:
+    """Name to text of the template files in this package."""
+    folder = files(__package__)
+    return {name: folder.joinpath(f"{name}.txt").read_text(encoding="utf-8") for name in FIELDS}
+
+
+def compile_template(
+    name: str, text: str, render_chat: ChatRenderer, words: Mapping[str, tuple[str, str]]
+) -> PromptTemplate:
+    """Raises: UsageError, see PromptBook."""
+    header, body = parse_file(name, text)
+    return PromptTemplate(
+        name=name,
+        parts=split_at_marks(name, render(mark_fields(name, body), render_chat) + header.cue),
+        labels=words[header.consistent] if header.consistent else (),
+        answer_cue=Template(header.answer_cue) if header.answer_cue else None,
+        stop=header.stop,
+    )
+
+
+def parse_file(name: str, text: str) -> tuple[Header, str]:
+    """A template file's header and body.
+
+    Raises: UsageError where the file does not open with a readable header.
+    """
+    opening, fence, rest = text.partition(FENCE)
+    header, closing, body = rest.partition(FENCE)
+    if opening or not fence or not closing:
+        raise UsageError(f"prompt template {name} must open with a header between two lines of +++")
+    try:
+        return msgspec.convert(tomllib.loads(header), Header), body.removesuffix("\n")
+    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        raise UsageError(f"prompt template {name} has a broken header: {error}") from error
+
+
+def mark_fields(name: str, body: str) -> str:
+    """The body with every placeholder replaced by a mark that chat templates leave alone.
+
+    Raises: UsageError if the placeholders are not exactly the template's fields, or are malformed.
+    """
+    if name not in FIELDS:
+        raise UsageError(f"prompt template {name} is unknown, there are {', '.join(FIELDS)}")
+    template = string.Template(body)
+    if not template.is_valid():
+        raise UsageError(f"prompt template {name} holds a stray $; write $$ for a dollar sign")
+    found = set(template.get_identifiers())
+    if found != FIELDS[name]:
+        missing, unknown = FIELDS[name] - found, found - FIELDS[name]
+        raise UsageError(f"prompt template {name}: missing fields {sorted(missing)}, unknown fields {sorted(unknown)}")
+    return template.substitute({field: mark(field) for field in found})
+
+
+def mark(field: str) -> str:
+    return f"{MARK_OPEN}{field}{MARK_CLOSE}"
+
+
+def render(body: str, render_chat: ChatRenderer) -> str:
+    """The prompt up to the cue, for a chat model or a base model."""
+    rendered = render_chat((Message("user", body),))
+    if rendered is None:
+        return body + "\n"
+    # Chat formats such as Llama-2's end in `[/INST]`, and their replies begin after a space.
+    return rendered if rendered[-1:].isspace() else rendered + " "
+
+
+def split_at_marks(name: str, marked: str) -> tuple[Template | Slot, ...]:
+    """Raises: UsageError unless every field's mark stands exactly once."""
+    for field in FIELDS[name]:
+        if marked.count(mark(field)) != 1:
+            raise UsageError(
+                f"the model's chat template loses or repeats the field {field} of prompt template {name}; "
+                "use a model whose chat template keeps the user's turn as it is"
+            )
+    pieces = marked.replace(MARK_CLOSE, MARK_OPEN).split(MARK_OPEN)
+    parts: list[Any] = [Slot(piece) if index % 2 else Template(piece) for index, piece in enumerate(pieces)]
+    return tuple(part for part in parts if part != Template(""))

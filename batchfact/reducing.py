@@ -1,0 +1,60 @@
+"""Folds a kept journal again: other thresholds, aggregation or columns, without a model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from batchfact.errors import UsageError
+from batchfact.journal import Journal, default_folder, read_run
+from batchfact.settings import make_config
+from batchfact.sink import Totals, check_output, merge
+from batchfact.source import open_source
+
+
+def reduce_journal(
+    output: str,
+    *,
+    to: str | None,
+    inputs: tuple[str, ...],
+    journal: str | None,
+    options: Mapping[str, Any],
+) -> Totals:
+    """Merge the journal of `output` with its input again.
+
+    Args:
+        options: fold and column options by name; None keeps what the journal's last run used.
+
+    Raises:
+        UsageError: no journal there, or an unusable option.
+        RunFailedError: the journal lacks rows of the input, or their text has changed.
+    """
+    folder = Path(journal) if journal else default_folder(output)
+    kept = read_run(folder)
+    if kept is None:
+        raise UsageError(f"there is no journal in {folder}; batchfact run makes it, --journal names another folder")
+    identity, runtime = dict(kept.identity), dict(kept.runtime)
+    if runtime.get("early_exit"):
+        raise UsageError(
+            f"the rows in {folder} were scored with --early-exit: their scores are upper bounds and cannot be folded again"
+        )
+    before = {name.replace("_", "-"): value for part in kept.fold.values() for name, value in part.items()}
+    given = {**before, **{name: value for name, value in options.items() if value is not None}}
+    target = to or output
+    config = make_config(inputs or tuple(runtime["inputs"]), target, given)
+    source = open_source(
+        config.inputs, document_column=identity["document_column"], summary_column=identity["summary_column"]
+    )
+    check_output(source, target, config.columns, will_resume=to is None)
+    fold = {"policy": config.fold, "columns": config.columns} if to is None else kept.fold
+    with Journal.open(folder, kept.identity, fold, runtime) as opened:
+        return merge(source, opened, target, config.fold, config.columns, _metadata(kept.identity, config.fold))
+
+
+def _metadata(identity: Mapping[str, Any], fold: object) -> dict[str, Any]:
+    import msgspec
+
+    from batchfact.preparation import versions
+
+    return {"identity": dict(identity), "fold": msgspec.to_builtins(fold), "versions": versions()}

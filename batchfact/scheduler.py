@@ -1,0 +1,299 @@
+"""Keeps the engine full: document groups flow in, outcomes of rows flow out as they finish.
+
+Each pair's paradigm program runs to its findings; its requests are assembled into token ids, equal ones of a document
+are asked once, and all wait for admission outside the engine. The scheduler knows nothing of files, of what a prompt
+means, or of folding: it only asks the policy whether findings decide, for early exit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, Callable
+
+import anyio
+from anyio.abc import ObjectSendStream, TaskGroup, TaskStatus
+
+from batchfact.admission import Admission
+from batchfact.assembly import Assembler, GroupAssembler
+from batchfact.engines.base import Engine, LabelIds, RequestError
+from batchfact.paradigms.program import Paradigm, Running
+from batchfact.progress import Progress
+from batchfact.records import (
+    Choose,
+    Chosen,
+    DocumentGroup,
+    Failed,
+    Finding,
+    Outcome,
+    Pair,
+    Rejected,
+    Reply,
+    Request,
+    Segment,
+    Usage,
+    Write,
+    Written,
+)
+
+Decides = Callable[[list[Finding]], bool]
+"""Whether findings so far fix the verdict, whatever the rest says."""
+
+
+class Scheduler:
+    """Answers document groups with one engine.
+
+    Args:
+        decides: for early exit; None lets every finding finish.
+        progress: counts tokens and requests in flight.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        assembler: Assembler,
+        paradigm: Paradigm,
+        progress: Progress,
+        *,
+        decides: Decides | None = None,
+    ) -> None:
+        self.engine = engine
+        self.assembler = assembler
+        self.paradigm = paradigm
+        self.progress = progress
+        self.decides = decides
+        self._label_ids: dict[tuple[Segment, tuple[str, ...]], LabelIds] = {}
+        self.admissions = [Admission(engine.capacity) for _ in range(engine.capacity.num_replicas)]
+
+    def label_ids(self, request: Choose) -> LabelIds:
+        """Ids of the label words right after the prompt; they depend on its last segment, the cue, alone."""
+        cue = (request.prompt[-1], request.labels)
+        if cue not in self._label_ids:
+            self._label_ids[cue] = self.assembler.label_ids(request.prompt, request.labels)
+        return self._label_ids[cue]
+
+    async def run(
+        self,
+        groups: AsyncIterable[DocumentGroup | Rejected],
+        outcomes: ObjectSendStream[Outcome],
+    ) -> None:
+        """Score until `groups` ends; the streams are the caller's to close.
+
+        Raises: RunFailedError when the engine is dead.
+        """
+        async with anyio.create_task_group() as tasks:
+            async for item in groups:
+                if isinstance(item, Rejected):
+                    await outcomes.send(rejected_outcome(item))
+                else:
+                    await tasks.start(_GroupRun(self, item, outcomes.clone()).run)
+
+
+class _Job:
+    """One engine request, shared by all pairs of the group that ask exactly this."""
+
+    def __init__(self) -> None:
+        self.waiters: list[tuple[_PairRun, str]] = []
+        self.scope = anyio.CancelScope()
+        self.reply: Reply | None = None
+
+
+class _PairRun:
+    """One distinct summary of a group: its program, its cost, and the rows that have exactly this text."""
+
+    def __init__(self, pair: Pair, running: Running) -> None:
+        self.rows = [pair]
+        self.running = running
+        self.usage = Usage()
+        self.jobs: dict[str, _Job] = {}
+        self.is_decided = False
+
+
+class _GroupRun:
+    """The pairs of one document on their way through the engine."""
+
+    def __init__(self, scheduler: Scheduler, group: DocumentGroup, outcomes: ObjectSendStream[Outcome]) -> None:
+        self.scheduler = scheduler
+        self.group = group
+        self.outcomes = outcomes
+        self.assembler: GroupAssembler = scheduler.assembler.for_group()
+        replicas = range(len(scheduler.admissions))
+        self.replica = min(replicas, key=lambda replica: scheduler.admissions[replica].load)
+        self.admission = scheduler.admissions[self.replica]
+        self.jobs: dict[object, _Job] = {}
+        self.reference: list[int] = []
+        self.finished: list[_PairRun] = []
+        self.has_finished = anyio.Event()
+
+    async def run(self, *, task_status: TaskStatus[None]) -> None:
+        """Signals `task_status` once the group is admitted, which is when the next group may be looked at."""
+        pair_runs = self._start_pairs()
+        await anyio.to_thread.run_sync(self._assemble_all, pair_runs)
+        async with self.outcomes, self.admission.group(len(self.reference)), anyio.create_task_group() as tasks:
+            for pair_run in pair_runs:
+                self._submit_wanted(pair_run, tasks)
+            task_status.started()
+            await self._send_finished(len(pair_runs))
+
+    def _start_pairs(self) -> list[_PairRun]:
+        distinct: dict[str, _PairRun] = {}
+        for pair in self.group.pairs:
+            if pair.summary in distinct:
+                distinct[pair.summary].rows.append(pair)
+            else:
+                distinct[pair.summary] = _PairRun(pair, Running(self.scheduler.paradigm(pair)))
+        return list(distinct.values())
+
+    def _assemble_all(self, pair_runs: list[_PairRun]) -> None:
+        """Tokenise the first requests in a worker thread: the ids are then in the group's cache."""
+        for pair_run in pair_runs:
+            for request in pair_run.running.wanted:
+                ids = self.assembler.assemble(request.prompt)
+                if not self.reference:
+                    self.reference = ids
+                else:
+                    del self.reference[common_prefix(self.reference, ids) :]
+
+    def _submit_wanted(self, pair_run: _PairRun, tasks: TaskGroup) -> None:
+        running = pair_run.running
+        while running.wanted and running.findings is None:
+            request = running.wanted.pop(0)
+            if pair_run.is_decided:
+                running.take(_cancelled(request.key))
+            else:
+                self._submit(pair_run, request, tasks)
+        if running.findings is not None and not pair_run.jobs:
+            self.finished.append(pair_run)
+            self.has_finished.set()
+
+    def _submit(self, pair_run: _PairRun, request: Request, tasks: TaskGroup) -> None:
+        ids = self.assembler.assemble(request.prompt)
+        identity = _identity(request, ids)
+        job = self.jobs.get(identity)
+        if job is None:
+            job = self.jobs[identity] = _Job()
+            tasks.start_soon(self._answer, job, request, ids, tasks)
+        if job.reply is not None:
+            pair_run.running.take(_for_waiter(job.reply, request.key, is_first=False))
+            return
+        job.waiters.append((pair_run, request.key))
+        pair_run.jobs[request.key] = job
+
+    async def _answer(self, job: _Job, request: Request, ids: list[int], tasks: TaskGroup) -> None:
+        with job.scope:
+            job.reply = await self._ask(request, ids)
+        if job.reply is None:
+            return
+        waiters, job.waiters = job.waiters, []
+        for place, (pair_run, key) in enumerate(waiters):
+            del pair_run.jobs[key]
+            reply = _for_waiter(job.reply, key, is_first=place == 0)
+            pair_run.usage += reply.usage
+            pair_run.running.take(reply)
+            self._cancel_if_decided(pair_run)
+            self._submit_wanted(pair_run, tasks)
+
+    async def _ask(self, request: Request, ids: list[int]) -> Reply:
+        output_tokens = request.max_tokens if isinstance(request, Write) else 1
+        limit = self.scheduler.engine.capacity.max_model_len
+        if len(ids) + output_tokens > limit:
+            message = f"the prompt has {len(ids)} tokens and {output_tokens} are reserved, the model takes {limit}"
+            return Failed(key=request.key, status="too_long", message=message)
+        own_tokens = len(ids) - common_prefix(self.reference, ids) + output_tokens
+        async with self.admission.request(self.group.number, own_tokens):
+            with self.scheduler.progress.in_flight():
+                try:
+                    return await self._call_engine(request, ids)
+                except RequestError as error:
+                    return Failed(key=request.key, status="engine_error", message=str(error))
+
+    async def _call_engine(self, request: Request, ids: list[int]) -> Reply:
+        engine, priority = self.scheduler.engine, self.group.number
+        if isinstance(request, Choose):
+            chosen = await engine.choose(ids, self.scheduler.label_ids(request), priority=priority, replica=self.replica)
+            self.scheduler.progress.add_tokens(chosen.usage)
+            return Chosen(key=request.key, logprobs=chosen.logprobs, usage=chosen.usage)
+        written = await engine.write(
+            ids,
+            max_tokens=request.max_tokens,
+            stop=request.stop,
+            schema=request.schema,
+            priority=priority,
+            replica=self.replica,
+        )
+        self.scheduler.progress.add_tokens(written.usage)
+        return Written(key=request.key, text=written.text, ids=written.ids, finish=written.finish, usage=written.usage)
+
+    def _cancel_if_decided(self, pair_run: _PairRun) -> None:
+        """Early exit: no more is asked for this pair, and what only it waits for is cancelled."""
+        decides, running = self.scheduler.decides, pair_run.running
+        if decides is None or running.findings is not None or not decides(running.findings_so_far):
+            return
+        pair_run.is_decided = True
+        jobs, pair_run.jobs = pair_run.jobs, {}
+        for key, job in jobs.items():
+            job.waiters.remove((pair_run, key))
+            if not job.waiters:
+                job.scope.cancel()
+                self.jobs = {identity: each for identity, each in self.jobs.items() if each is not job}
+            running.take(_cancelled(key))
+
+    async def _send_finished(self, num_pair_runs: int) -> None:
+        num_sent = 0
+        while num_sent < num_pair_runs:
+            await self.has_finished.wait()
+            self.has_finished = anyio.Event()
+            finished, self.finished = self.finished, []
+            for pair_run in finished:
+                for outcome in _outcomes(pair_run):
+                    await self.outcomes.send(outcome)
+            num_sent += len(finished)
+
+
+def common_prefix(left: list[int], right: list[int]) -> int:
+    """How many leading ids are the same: a binary search over slices, which compare at C speed."""
+    low, high = 0, min(len(left), len(right))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if left[low:middle] == right[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _identity(request: Request, ids: list[int]) -> object:
+    if isinstance(request, Choose):
+        return tuple(ids), request.labels
+    return tuple(ids), request.max_tokens, request.stop, request.schema
+
+
+def _for_waiter(reply: Reply, key: str, *, is_first: bool) -> Reply:
+    """The shared reply under the waiter's own key; only the first waiter is charged for it."""
+    usage = reply.usage if is_first else Usage()
+    if isinstance(reply, Chosen):
+        return Chosen(key=key, logprobs=reply.logprobs, usage=usage)
+    if isinstance(reply, Written):
+        return Written(key=key, text=reply.text, ids=reply.ids, finish=reply.finish, usage=usage)
+    return Failed(key=key, status=reply.status, message=reply.message, usage=usage)
+
+
+def _cancelled(key: str) -> Failed:
+    return Failed(key=key, status="cancelled", message="not asked: other findings had decided")
+
+
+def rejected_outcome(rejected: Rejected) -> Outcome:
+    """The outcome of a row that no model is asked about."""
+    return Outcome(row=rejected.row, text_hash=rejected.text_hash, status=rejected.status, message=rejected.message)
+
+
+def _outcomes(pair_run: _PairRun) -> list[Outcome]:
+    """One outcome a row: the first carries the cost, rows with the same text cost nothing."""
+    findings = pair_run.running.findings or ()
+    return [
+        Outcome(
+            row=pair.row,
+            text_hash=pair.text_hash,
+            findings=findings,
+            usage=pair_run.usage if place == 0 else Usage(),
+        )
+        for place, pair in enumerate(pair_run.rows)
+    ]

@@ -1,0 +1,123 @@
+"""Options by name, from the command line and from a TOML file, made into one `RunConfig`.
+
+Names are those of the command line without dashes in front (`window-sentences`). What the command line gives goes
+before the file, the file before the defaults.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from batchfact.config import FoldPolicy, Identity, OutputOptions, RunConfig, Runtime
+from batchfact.errors import UsageError, nearest
+
+SECTIONS: dict[str, type[Struct]] = {
+    "identity": Identity,
+    "fold": FoldPolicy,
+    "columns": OutputOptions,
+    "runtime": Runtime,
+}
+OPTION_OF_FIELD = {"kv_cache_bytes": "kv-cache-memory", "engine_args": "engine-arg"}
+"""Fields whose option has another name than theirs."""
+
+_UNITS = {
+    "": 1,
+    "b": 1,
+    "k": 10**3,
+    "m": 10**6,
+    "g": 10**9,
+    "t": 10**12,
+    "ki": 2**10,
+    "mi": 2**20,
+    "gi": 2**30,
+    "ti": 2**40,
+}
+
+
+def option_names() -> dict[str, tuple[str, str]]:
+    """For each option its section and field."""
+    return {
+        OPTION_OF_FIELD.get(field, field.replace("_", "-")): (section, field)
+        for section, kind in SECTIONS.items()
+        for field in kind.__struct_fields__
+    }
+
+
+def make_config(
+    inputs: tuple[str, ...], output: str, options: Mapping[str, Any], *, file: Path | None = None
+) -> RunConfig:
+    """Decode options into a checked configuration; an option that is None was not given.
+
+    Raises: UsageError for an unknown name, a wrong type or a value out of range.
+    """
+    given = {**(read_options(file) if file else {}), **{name: v for name, v in options.items() if v is not None}}
+    known = option_names()
+    sections: dict[str, dict[str, Any]] = {section: {} for section in SECTIONS}
+    for name, value in given.items():
+        if name not in known:
+            raise UsageError(f"there is no option {name!r}{nearest(name, known)}")
+        section, field = known[name]
+        sections[section][field] = parse_bytes(value) if field == "kv_cache_bytes" else value
+    return RunConfig(
+        inputs=inputs,
+        output=output,
+        **{section: _convert(sections[section], kind) for section, kind in SECTIONS.items()},
+    )
+
+
+def read_options(file: Path) -> dict[str, Any]:
+    """Options of a TOML file, flat; `window_sentences` and `window-sentences` are the same.
+
+    Raises: UsageError if the file is not there or not TOML, or holds an unknown option.
+    """
+    try:
+        found = tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"--config {file} cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"--config {file} is not TOML: {error}") from error
+    options = {name.replace("_", "-"): value for name, value in found.items()}
+    known = option_names()
+    for name in options:
+        if name not in known:
+            raise UsageError(f"--config {file}: there is no option {name!r}{nearest(name, known)}")
+    return options
+
+
+def parse_bytes(size: str | int) -> int:
+    """`4GiB`, `512 MB` or a plain number as bytes.
+
+    Raises: UsageError for anything else.
+    """
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]i?|)b?\s*", str(size).lower())
+    if match is None:
+        raise UsageError(f"--kv-cache-memory takes a size such as 4GiB, got {size!r}")
+    return int(float(match[1]) * _UNITS[match[2]])
+
+
+def parse_pairs(words: list[str], option: str) -> dict[str, str]:
+    """`K=V` words as a dict.
+
+    Raises: UsageError for a word without `=`.
+    """
+    for word in words:
+        if "=" not in word:
+            raise UsageError(f"{option} takes NAME=VALUE, got {word!r}")
+    return dict(word.split("=", 1) for word in words)
+
+
+def _convert(values: dict[str, Any], kind: type[Struct]) -> Any:
+    try:
+        return msgspec.convert(values, kind)
+    except msgspec.ValidationError as error:
+        field = re.search(r"\$\.(\w+)", str(error))
+        name = OPTION_OF_FIELD.get(field[1], field[1].replace("_", "-")) if field else ""
+        reason = re.sub(r" - at `\$.*", "", str(error))
+        raise UsageError(f"--{name}: {reason}" if name else reason) from error

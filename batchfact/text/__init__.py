@@ -1,0 +1,1 @@
+"""Pure text: sentences with exact offsets, and the windows made of them."""

@@ -1,0 +1,67 @@
+"""NLTK's Punkt with the parameters that ship beside this file.
+
+Lines of text flow in; where sentences start flows out. Nothing is downloaded or read from nltk_data, and NLTK is
+imported at the first sentence, not with the package.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+from msgspec import Struct, convert
+
+if TYPE_CHECKING:
+    from nltk.tokenize.punkt import PunktSentenceTokenizer
+
+# Punkt's flag for "seen with a small letter at a sentence's beginning" (its _ORTHO_BEG_LC).
+BEGINS_IN_LOWER_CASE = 1 << 4
+
+
+class Parameters(Struct, frozen=True, forbid_unknown_fields=True):
+    """The file punkt_english.toml; its comments say what each list means."""
+
+    abbreviations: frozenset[str]
+    collocations: frozenset[tuple[str, str]]
+    starters: frozenset[str]
+    closing_abbreviations: tuple[str, ...]
+    after_times: frozenset[str]
+
+
+class Orthography(dict[str, int]):
+    """Which words were seen in which case; unlike Punkt's defaultdict it does not grow with every word asked for."""
+
+    def __init__(self, known: dict[str, int], unseen: int) -> None:
+        super().__init__(known)
+        self.unseen = unseen
+
+    def __missing__(self, word: str) -> int:
+        return self.unseen
+
+
+@cache
+def parameters() -> Parameters:
+    text = files(__package__).joinpath("punkt_english.toml").read_text(encoding="utf-8")
+    return convert(tomllib.loads(text), Parameters)
+
+
+@cache
+def punkt(*, lower_case: bool) -> PunktSentenceTokenizer:
+    """The splitter, made once; `lower_case` for text without capitals.
+
+    There a small letter says nothing against a new sentence, so only abbreviations and initials join.
+    """
+    from nltk.tokenize.punkt import PunktParameters, PunktSentenceTokenizer
+
+    shipped = parameters()
+    made = PunktParameters()
+    made.collocations = set(shipped.collocations)
+    made.sent_starters = set(shipped.starters)
+    made.abbrev_types = set(shipped.abbreviations)
+    if lower_case:
+        made.abbrev_types |= set("abcdefghijklmnopqrstuvwxyz")
+    known = {word: BEGINS_IN_LOWER_CASE for word in shipped.starters}
+    made.ortho_context = Orthography(known, BEGINS_IN_LOWER_CASE if lower_case else 0)
+    return PunktSentenceTokenizer(made)

@@ -1,0 +1,129 @@
+"""An engine that answers at once, from the prompt alone: for tests of everything around an engine.
+
+It comes in through the entry point like any other engine. `--engine-arg` sets its faults: `latency_s`, `die_after`
+(requests), `fail_key_text` (prompts holding this text fail), `kv_tokens`, `max_num_seqs`, `log` (a file that gets a line
+per request).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+
+from batchfact.engines.base import Capacity, ChooseAnswer, EngineSpec, LabelIds, RequestError, WriteAnswer
+from batchfact.errors import RunFailedError
+from batchfact.records import Message, Usage
+
+FIRST_ID = 10
+MARKERS = {"<|user|>": 1, "<|assistant|>": 2, "<|end|>": 3}
+WORDS = {" Yes": 4, " No": 5}
+TEXTS = {word_id: word for word, word_id in WORDS.items()}
+PIECES = re.compile(r"(<\|\w+\|>| Yes| No)")
+
+
+class FakeTokenizer:
+    """A token a character, but markers and the label words are single tokens."""
+
+    bos_id: int | None = None
+
+    def encode(self, text: str, *, special: bool) -> list[int]:
+        ids: list[int] = []
+        for piece in PIECES.split(text):
+            if piece in WORDS:
+                ids.append(WORDS[piece])
+            elif special and piece in MARKERS:
+                ids.append(MARKERS[piece])
+            else:
+                ids.extend(map(FIRST_ID.__add__, map(ord, piece)))
+        return ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return "".join(chr(each - FIRST_ID) if each >= FIRST_ID else TEXTS.get(each, "") for each in ids)
+
+    def render_chat(self, messages: Sequence[Message]) -> str | None:
+        return "".join(f"<|{each.role}|>{each.content}<|end|>" for each in messages) + "<|assistant|>"
+
+
+class FakeEngine:
+    def __init__(self, spec: EngineSpec) -> None:
+        extra = spec.extra
+        self.tokenizer = FakeTokenizer()
+        self.capacity = Capacity(
+            kv_tokens=int(extra.get("kv_tokens", 10_000_000)),
+            block_tokens=32,
+            max_num_seqs=int(extra.get("max_num_seqs", 256)),
+            max_model_len=spec.max_model_len or 1_000_000,
+            num_replicas=spec.data_parallel_size,
+        )
+        self.latency_s = float(extra.get("latency_s", 0))
+        self.die_after = int(extra["die_after"]) if "die_after" in extra else None
+        self.fail_key_text = extra.get("fail_key_text")
+        self.log = Path(extra["log"]).open("a", encoding="utf-8") if "log" in extra else None
+        self.num_requests = 0
+
+    async def choose(self, prompt_ids: list[int], labels: LabelIds, *, priority: int, replica: int) -> ChooseAnswer:
+        await self._work(prompt_ids, priority, replica)
+        share = 0.02 + 0.96 * _fraction(prompt_ids)
+        return ChooseAnswer((math.log(share), math.log(1 - share)), Usage(len(prompt_ids), 0, 1))
+
+    async def write(
+        self,
+        prompt_ids: list[int],
+        *,
+        max_tokens: int,
+        stop: tuple[str, ...],
+        schema: str | None,
+        priority: int,
+        replica: int,
+    ) -> WriteAnswer:
+        await self._work(prompt_ids, priority, replica)
+        text = "Each fact was compared with the document."
+        if schema:
+            number = round(1e6 * _fraction(prompt_ids))
+            claims = [
+                {"entity": f"the red house {number + i}", "question": f"What did guest {i} buy?"} for i in range(2)
+            ]
+            text = json.dumps({"claims": claims})
+        ids = tuple(self.tokenizer.encode(text, special=False))
+        return WriteAnswer(text, ids, "stop", Usage(len(prompt_ids), 0, len(ids)))
+
+    async def _work(self, prompt_ids: list[int], priority: int, replica: int) -> None:
+        self.num_requests += 1
+        if self.log:
+            self.log.write(f"{priority} {replica} {len(prompt_ids)}\n")
+            self.log.flush()
+        if self.die_after is not None and self.num_requests > self.die_after:
+            raise RunFailedError("the engine died; the same command goes on from the journal")
+        if self.fail_key_text and self.fail_key_text in self.tokenizer.decode(prompt_ids):
+            raise RequestError("this prompt is not to my taste")
+        if self.latency_s:
+            await anyio.sleep(self.latency_s)
+        else:
+            await anyio.lowlevel.checkpoint()
+
+
+def _fraction(ids: list[int]) -> float:
+    digest = hashlib.blake2b(repr(ids).encode(), digest_size=4).digest()
+    return int.from_bytes(digest) / 2**32
+
+
+class Factory:
+    def describe(self, spec: EngineSpec) -> dict[str, str]:
+        return {"engine": "fake", "version": "1", "dtype": spec.dtype or "float32"}
+
+    def load_tokenizer(self, spec: EngineSpec) -> FakeTokenizer:
+        return FakeTokenizer()
+
+    @asynccontextmanager
+    async def open(self, spec: EngineSpec) -> AsyncIterator[FakeEngine]:
+        yield FakeEngine(spec)
+
+
+factory = Factory()

@@ -1,0 +1,192 @@
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+import pytest
+
+from batchfact.config import FoldPolicy
+from batchfact.errors import RunFailedError, root_cause
+from batchfact.paradigms.fold import decides
+from batchfact.records import Outcome, Usage
+from batchfact.scheduler import common_prefix
+
+pytestmark = pytest.mark.anyio
+
+PAIRS = [(f"Document number {i // 3}. It is about item {i // 3}.", f"Item {i}. Sold. For {i % 2} euro.") for i in range(24)]
+
+
+@pytest.mark.parametrize("buffer", [0, 1, 8])
+@pytest.mark.parametrize("paradigm", ["summ-nli", "sent-nli", "qg-qa"])
+@pytest.mark.parametrize("reasoning", [False, True])
+async def test_every_row_comes_out_once(
+    make_engine: Any, make_groups: Any, make_scheduler: Any, score_all: Any, buffer: int, paradigm: str, reasoning: bool
+) -> None:
+    scheduler = make_scheduler(make_engine(max_num_seqs="3"), paradigm, reasoning=reasoning)
+    outcomes = await score_all(scheduler, make_groups(PAIRS), buffer)
+
+    assert sorted(outcome.row for outcome in outcomes) == list(range(24))
+    assert all(outcome.findings and outcome.status == "ok" for outcome in outcomes)
+
+
+async def test_answers_do_not_depend_on_admission(
+    make_engine: Any, make_groups: Any, make_scheduler: Any, score_all: Any
+) -> None:
+    def findings(outcomes: list[Outcome]) -> dict[int, Any]:
+        return {outcome.row: outcome.findings for outcome in outcomes}
+
+    roomy = await score_all(make_scheduler(make_engine(), "qg-qa"), make_groups(PAIRS))
+    tight = await score_all(
+        make_scheduler(make_engine(max_num_seqs="1", kv_tokens="64"), "qg-qa"), make_groups(PAIRS)
+    )
+
+    assert findings(roomy) == findings(tight)
+
+
+async def test_requests_in_flight_never_pass_twice_the_sequences(
+    make_engine: Any, make_groups: Any, make_scheduler: Any, score_all: Any
+) -> None:
+    engine = make_engine(max_num_seqs="2")
+    scheduler = make_scheduler(engine)
+    peak = 0
+    choose = engine.choose
+
+    async def spy(*args: Any, **kwargs: Any) -> Any:
+        nonlocal peak
+        peak = max(peak, scheduler.progress.num_in_flight)
+        return await choose(*args, **kwargs)
+
+    engine.choose = spy
+    await score_all(scheduler, make_groups(PAIRS))
+
+    assert peak == 4
+
+
+async def test_equal_pairs_and_equal_windows_of_a_document_are_asked_once(
+    make_engine: Any, make_groups: Any, make_scheduler: Any, score_all: Any
+) -> None:
+    engine = make_engine()
+    document = "The shop sold a red lamp."
+    pairs = [(document, "A lamp was sold."), (document, "A lamp was sold."), (document, "A lamp was sold. It was red.")]
+    outcomes = sorted(await score_all(make_scheduler(engine), make_groups(pairs)), key=lambda outcome: outcome.row)
+
+    assert engine.num_requests == 2
+    assert outcomes[0].findings == outcomes[1].findings
+    assert outcomes[2].findings[0].logprobs == outcomes[0].findings[0].logprobs
+    assert sum(outcome.usage.output for outcome in outcomes) == 2
+    assert outcomes[1].usage == Usage()
+
+
+async def test_costs_of_rows_add_up_to_the_cost_of_all_requests(
+    make_engine: Any, make_groups: Any, make_scheduler: Any, score_all: Any
+) -> None:
+    scheduler = make_scheduler(make_engine(), "qg-qa", reasoning=True)
+    outcomes = await score_all(scheduler, make_groups(PAIRS))
+
+    assert sum((outcome.usage for outcome in outcomes), Usage()) == scheduler.progress.usage
+
+
+async def test_one_failed_request_makes_one_unknown_finding(
+    make_engine: Any, make_groups: Any, make_scheduler: Any, score_all: Any
+) -> None:
+    engine = make_engine(fail_key_text="Statement:\nItem 7.")
+    outcomes = await score_all(make_scheduler(engine), make_groups(PAIRS))
+    failed = [finding for outcome in outcomes for finding in outcome.findings if finding.status == "engine_error"]
+
+    assert len(failed) == 1
+    assert len(outcomes) == 24
+
+
+async def test_a_prompt_beyond_the_model_is_too_long_and_is_not_asked(
+    make_engine: Any, make_groups: Any, make_scheduler: Any, score_all: Any
+) -> None:
+    engine = make_engine()
+    pairs = [("word " * 300_000, "A word."), ("Short.", "Short.")]
+    outcomes = sorted(await score_all(make_scheduler(engine), make_groups(pairs)), key=lambda outcome: outcome.row)
+
+    assert [finding.status for outcome in outcomes for finding in outcome.findings] == ["too_long", "ok"]
+    assert engine.num_requests == 1
+
+
+async def test_a_dead_engine_is_the_error_that_comes_out(
+    make_engine: Any, make_groups: Any, make_scheduler: Any, score_all: Any
+) -> None:
+    with pytest.raises(ExceptionGroup) as raised:
+        await score_all(make_scheduler(make_engine(die_after="5")), make_groups(PAIRS))
+
+    assert isinstance(root_cause(raised.value), RunFailedError)
+
+
+async def test_early_exit_cancels_what_no_longer_matters(
+    make_engine: Any, make_groups: Any, make_scheduler: Any, score_all: Any
+) -> None:
+    policy = FoldPolicy(threshold=0.99)
+    engine = make_engine(max_num_seqs="1", latency_s="0.001")
+    pairs = [("A document.", " ".join(f"Sentence {i} is here." for i in range(40)))]
+    scheduler = make_scheduler(engine, decides=lambda findings: decides(findings, policy))
+    (outcome,) = await score_all(scheduler, make_groups(pairs))
+
+    statuses = [finding.status for finding in outcome.findings]
+    assert len(statuses) == 40
+    assert statuses.count("cancelled") == 40 - statuses.count("ok") > 30
+    assert scheduler.admissions[0].tokens == scheduler.admissions[0].num_requests == 0
+
+
+async def test_early_exit_leaves_requests_that_another_pair_waits_for(
+    make_engine: Any, make_groups: Any, make_scheduler: Any, score_all: Any
+) -> None:
+    engine = make_engine(max_num_seqs="1", latency_s="0.001")
+    shared = "Sentence 3 is here."
+    pairs = [("A document.", f"Wrong. {shared} Other. More."), ("A document.", f"{shared} Another.")]
+
+    def is_wrong(findings: Any) -> bool:
+        return any(finding.start == 0 and finding.end == 6 for finding in findings)
+
+    outcomes = await score_all(make_scheduler(engine, decides=is_wrong), make_groups(pairs))
+    second = next(outcome for outcome in outcomes if outcome.row == 1)
+
+    assert [finding.status for finding in second.findings] == ["ok", "ok"]
+
+
+async def test_cancelling_from_outside_leaves_nothing_in_flight(
+    make_engine: Any, make_groups: Any, make_scheduler: Any, score_all: Any
+) -> None:
+    scheduler = make_scheduler(make_engine(latency_s="3600"))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(score_all, scheduler, make_groups(PAIRS))
+        await anyio.wait_all_tasks_blocked()
+
+        assert scheduler.progress.num_in_flight > 0
+
+        tasks.cancel_scope.cancel()
+    assert scheduler.progress.num_in_flight == 0
+    assert scheduler.admissions[0].num_requests == 0
+
+
+async def test_a_stalled_reader_stops_the_scheduler(make_engine: Any, make_groups: Any, make_scheduler: Any) -> None:
+    engine = make_engine(max_num_seqs="1")
+    groups = make_groups([(f"Document {i}.", "One. Two.") for i in range(200)])
+    scheduler = make_scheduler(engine)
+
+    async def stream() -> Any:
+        for group in groups:
+            yield group
+
+    send, receive = anyio.create_memory_object_stream[Outcome](1)
+    async with anyio.create_task_group() as tasks, send, receive:
+        tasks.start_soon(scheduler.run, stream(), send)
+        for _ in range(200):
+            await anyio.lowlevel.checkpoint()
+
+        assert engine.num_requests < 100
+
+        tasks.cancel_scope.cancel()
+
+
+def test_common_prefix_counts_leading_equal_ids() -> None:
+    assert common_prefix([], [1]) == 0
+    assert common_prefix([1, 2, 3], [1, 2, 4, 3]) == 2
+    assert common_prefix([1, 2], [1, 2]) == 2
+    assert common_prefix([9, 2], [1, 2]) == 0
+
+
