@@ -30,12 +30,15 @@ help:
 	@echo "make clean   remove environment, caches and demo output; the model cache stays"
 
 .PHONY: demo
-demo: $(PACKAGE)
-	$(BIN)/batchfact models pull smollm2-135m
-	@mkdir -p $(BUILD)
-	rm -rf $(DEMO) $(DEMO).journal
-	$(BIN)/batchfact run examples/pairs.parquet $(DEMO)
+demo: $(DEMO)
 	@$(BIN)/python examples/show.py $(DEMO)
+	@echo "All columns are in $(DEMO); remove it to score the example again"
+
+# An interrupted run is continued by the next `make demo`: its finished rows lie in the journal beside the output.
+$(DEMO): | $(PACKAGE)
+	@mkdir -p $(BUILD)
+	$(BIN)/batchfact models pull smollm2-135m
+	$(BIN)/batchfact run examples/pairs.parquet $(DEMO)
 
 .PHONY: test
 test: check
@@ -52,7 +55,8 @@ format: $(PACKAGE)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-.PHONY: venv
+.PHONY: packages venv
+packages: $(LOCKED)
 venv: $(PACKAGE)
 
 $(BIN)/python:

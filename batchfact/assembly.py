@@ -16,38 +16,43 @@ from batchfact.errors import UsageError
 from batchfact.records import Data, Prompt, Template, Tokens
 
 Mode = Literal["plain", "anchored", "merged"]
+"""How segments are joined.
+
+`plain`: as they are. `anchored`: the tokenizer puts a dummy space in front of every text (SentencePiece), so later
+segments are encoded behind a known anchor whose ids are dropped. `merged`: whole runs of segments are encoded as one.
+"""
+
 Text = Template | Data
 Unit = tuple[Text, ...]
 """Neighbouring segments that are encoded as one string."""
 
 Start = Literal["fresh", "behind"]
-"""How a unit is encoded: as a text of its own, or behind other text (no dummy space in front)."""
+"""How a unit is encoded: as a text of its own, or as one that stands behind other text."""
+
+Cache = dict[tuple[Unit, Start], list[int]]
 
 ANCHORS = ("\n", ".", ":")
 MAX_CACHED = 4096
 EDGE_CHARS = 64
-EDGE_WORDS = 2
-FORMS = tuple((space, case) for space in ("", " ") for case in (str, str.capitalize, str.lower, str.upper))
+EDGE_WORDS = 3
+FORMS: tuple[tuple[str, Callable[[str], str]], ...] = tuple(
+    (space, case) for space in ("", " ") for case in (str, str.capitalize, str.lower, str.upper)
+)
 
 
 class Assembler:
-    """Turns prompts into ids for one tokenizer. Safe to share between threads.
-
-    `mode` says how segments are joined: `plain` as they are; `anchored` where the tokenizer puts a dummy space in front
-    of every text (SentencePiece), so that later segments are encoded behind a known anchor whose ids are dropped; and
-    `merged` where `calibrate` saw that cutting changes ids, so that whole runs of segments are encoded as one.
-    """
+    """Turns prompts into ids for one tokenizer. Safe to share between threads."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        self.tokenizer = tokenizer
-        self._anchor = _find_anchor(tokenizer)
-        self.mode: Mode = "plain" if self._anchor is None else "anchored"
-        self._constant: dict[tuple[Unit, Start], list[int]] = {}
-        self._edges: dict[tuple[Unit, Text], Start | None] = {}
+        self._joiner = Joiner(tokenizer)
+
+    @property
+    def mode(self) -> Mode:
+        return self._joiner.mode
 
     def for_group(self) -> GroupAssembler:
         """An assembler that remembers the user's texts too; drop it when the document group is done."""
-        return GroupAssembler(self)
+        return GroupAssembler(self._joiner)
 
     def assemble(self, prompt: Prompt) -> list[int]:
         """Ids of one prompt, with exactly one BOS where the model wants one."""
@@ -56,8 +61,8 @@ class Assembler:
     def calibrate(self, samples: Iterable[Prompt]) -> None:
         """Prove on sample prompts that joined ids equal whole-string ids; else fall back to `merged` for good."""
         for sample in samples:
-            if self.assemble(sample) != self._whole(sample):
-                self.mode = "merged"
+            if self.assemble(sample) != self._joiner.whole(sample):
+                self._joiner.mode = "merged"
                 return
 
     def label_ids(self, prompt_before: Prompt, labels: tuple[str, ...]) -> LabelIds:
@@ -67,71 +72,113 @@ class Assembler:
         where it is a single token for every label, so that no label gains by having more of them.
         Raises: UsageError where a label has no such token, or shares one with another label.
         """
-        spellings = [[self._spell(prompt_before, label.strip(), form) for label in labels] for form in FORMS]
+        spellings = [[self._spell(prompt_before, label, *form) for label in labels] for form in FORMS]
         shared = [ids for ids in spellings if None not in ids] or spellings
         found = tuple(tuple(sorted({each for each in ids if each is not None})) for ids in zip(*shared, strict=True))
+        tokenizer = self._joiner.tokenizer
         owner: dict[int, str] = {}
         for label, ids in zip(labels, found, strict=True):
             if not ids:
-                pieces = [self.tokenizer.decode([each]) for each in self._behind((Data(label),))]
+                pieces = [tokenizer.decode([each]) for each in self._joiner.behind((Data(label),))]
                 raise UsageError(f"label {label!r} is no single token for this model but {pieces}; use another word")
             for each in ids:
                 if each in owner:
-                    token = self.tokenizer.decode([each])
+                    token = tokenizer.decode([each])
                     raise UsageError(f"labels {owner[each]!r} and {label!r} share the token {token!r}")
                 owner[each] = label
         return found
 
-    def _spell(self, before: Prompt, label: str, form: tuple[str, Callable[[str], str]]) -> int | None:
-        space, case = form
-        return self._single(before, space + case(label), case(label))
-
-    def _single(self, before: Prompt, spelled: str, word: str) -> int | None:
-        """The one token that `spelled` becomes behind the prompt's last text; None where it is not one."""
-        last = _runs(before)[-1] if before else None
+    def _spell(self, before: Prompt, label: str, space: str, case: Callable[[str], str]) -> int | None:
+        """The one token that a spelling becomes behind the prompt's last text; None where it is not one."""
+        word = case(label.strip())
+        spelled = Data(space + word)
+        runs = _runs(before)
+        last = runs[-1] if runs else None
         if isinstance(last, tuple):
             edge = _tail(last)
-            context = self._encode(edge)
-            joined = self._encode((*edge, Data(spelled)))
+            context = self._joiner.encode(edge)
+            joined = self._joiner.encode((*edge, spelled))
             if joined[: len(context)] != context:
                 return None
             ids = joined[len(context) :]
         else:
-            ids = self._behind((Data(spelled),)) or []
+            ids = self._joiner.behind((spelled,))
         # A special token decodes to nothing, so this also refuses one whose text happens to be a label.
-        return ids[0] if len(ids) == 1 and self.tokenizer.decode(ids).strip() == word else None
+        return ids[0] if len(ids) == 1 and self._joiner.tokenizer.decode(ids).strip() == word else None
 
-    def _whole(self, prompt: Prompt) -> list[int]:
-        """Reference ids: the text between model-written tokens encoded in one go."""
+
+class GroupAssembler:
+    """An assembler for the prompts of one document group: each of its texts is tokenised once. One thread at a time."""
+
+    def __init__(self, joiner: Joiner) -> None:
+        self._joiner = joiner
+        self._own: Cache = {}
+
+    def assemble(self, prompt: Prompt) -> list[int]:
+        """Ids of one prompt, with exactly one BOS where the model wants one."""
+        ids: list[int] = []
+        for part in self._joiner.cut(prompt):
+            ids += part.ids if isinstance(part, Tokens) else self._ids_of(*part)
+        return self._joiner.with_bos(ids)
+
+    def _ids_of(self, unit: Unit, start: Start) -> list[int]:
+        constant = all(isinstance(each, Template) for each in unit)
+        cache = self._joiner.constant if constant else self._own
+        ids = cache.get((unit, start))
+        if ids is None:
+            _bound(cache)
+            ids = cache[unit, start] = self._joiner.ids_of(unit, start)
+        return ids
+
+
+class Joiner:
+    """Knows for one tokenizer where texts may be cut apart, and how a piece is encoded. Only its caches change."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.tokenizer = tokenizer
+        self.constant: Cache = {}
+        self._edges: dict[tuple[Unit, Text], Start | None] = {}
+        self._anchor = _find_anchor(tokenizer)
+        self.mode: Mode = "plain" if self._anchor is None else "anchored"
+
+    def cut(self, prompt: Prompt) -> list[Tokens | tuple[Unit, Start]]:
+        """The prompt as units that are encoded apart, each with the way it is encoded; empty texts left out."""
+        parts: list[Tokens | tuple[Unit, Start]] = []
+        for segment in prompt:
+            last = parts[-1] if parts else None
+            if isinstance(segment, Tokens):
+                parts.append(segment)
+            elif not segment.text:
+                continue
+            elif last is None or isinstance(last, Tokens):
+                parts.append(((segment,), "fresh" if last is None else "behind"))
+            else:
+                unit, start = last
+                found = self._start_of(unit, segment)
+                if found is None:
+                    parts[-1] = ((*unit, segment), start)
+                else:
+                    parts.append(((segment,), found))
+        return parts
+
+    def whole(self, prompt: Prompt) -> list[int]:
+        """The reference: all text between model-written tokens encoded in one go."""
         ids: list[int] = []
         for number, run in enumerate(_runs(prompt)):
             if isinstance(run, Tokens):
                 ids += run.ids
             else:
-                ids += self._encode(run) if number == 0 else self._behind(run)
-        return self._with_bos(ids)
+                ids += self.encode(run) if number == 0 else self.behind(run)
+        return self.with_bos(ids)
 
-    def _with_bos(self, ids: list[int]) -> list[int]:
+    def with_bos(self, ids: list[int]) -> list[int]:
         bos = self.tokenizer.bos_id
         return ids if bos is None or ids[:1] == [bos] else [bos, *ids]
 
-    def _start_of(self, left: Unit, right: Text) -> Start | None:
-        """How `right` may be encoded apart from `left`; None where the two must be encoded together."""
-        if self.mode == "merged":
-            return None
-        edge = (_tail(left), _head(right))
-        if edge not in self._edges:
-            _bound(self._edges)
-            self._edges[edge] = self._check_edge(*edge)
-        return self._edges[edge]
+    def ids_of(self, unit: Unit, start: Start) -> list[int]:
+        return self.encode(unit) if start == "fresh" else self.behind(unit)
 
-    def _check_edge(self, left: Unit, right: Text) -> Start | None:
-        before, joined = self._encode(left), self._encode((*left, right))
-        if joined == before + self._behind((right,)):
-            return "behind"
-        return "fresh" if joined == before + self._encode((right,)) else None
-
-    def _encode(self, unit: Unit) -> list[int]:
+    def encode(self, unit: Unit) -> list[int]:
         """Ids of a unit as a text of its own; markers count in its templates only."""
         if len(unit) == 1:
             return self.tokenizer.encode(unit[0].text, special=isinstance(unit[0], Template))
@@ -142,82 +189,48 @@ class Assembler:
             return plain
         if not any(self._has_marker(each) for each in unit if isinstance(each, Data)):
             return marked
-        first = self._encode(unit[:1])
-        return first + [each for part in unit[1:] for each in self._behind((part,))]
+        apart = self.encode(unit[:1])
+        return apart + [each for part in unit[1:] for each in self.behind((part,))]
 
-    def _behind(self, unit: Unit) -> list[int]:
-        """Ids of a unit that stands behind other text."""
+    def behind(self, unit: Unit) -> list[int]:
+        """Ids of a unit that stands behind other text: without the dummy space that some tokenizers put in front."""
         if self._anchor is None:
-            return self._encode(unit)
+            return self.encode(unit)
         anchor = Template(self._anchor)
-        dropped = self._encode((anchor,))
-        ids = self._encode((anchor, *unit))
-        return ids[len(dropped) :] if ids[: len(dropped)] == dropped else self._encode(unit)
+        dropped, ids = self.encode((anchor,)), self.encode((anchor, *unit))
+        return ids[len(dropped) :] if ids[: len(dropped)] == dropped else self.encode(unit)
+
+    def _start_of(self, left: Unit, right: Text) -> Start | None:
+        """How `right` may be encoded apart from `left`; None where the two must be encoded together."""
+        if self.mode == "merged":
+            return None
+        edge = (_tail(left), _head(right))
+        if edge not in self._edges:
+            _bound(self._edges)
+            self._edges[edge] = self._check(*edge)
+        return self._edges[edge]
+
+    def _check(self, left: Unit, right: Text) -> Start | None:
+        before, joined = self.encode(left), self.encode((*left, right))
+        if joined == before + self.behind((right,)):
+            return "behind"
+        return "fresh" if joined == before + self.encode((right,)) else None
 
     def _has_marker(self, part: Text) -> bool:
         return self.tokenizer.encode(part.text, special=True) != self.tokenizer.encode(part.text, special=False)
-
-    def _ids_of(self, unit: Unit, start: Start) -> list[int]:
-        return self._encode(unit) if start == "fresh" else self._behind(unit)
-
-
-class GroupAssembler:
-    """An assembler for the prompts of one document group: each of its texts is tokenised once. One thread at a time."""
-
-    def __init__(self, assembler: Assembler) -> None:
-        self._shared = assembler
-        self._own: dict[tuple[Unit, Start], list[int]] = {}
-
-    def assemble(self, prompt: Prompt) -> list[int]:
-        """Ids of one prompt, with exactly one BOS where the model wants one."""
-        ids: list[int] = []
-        for part in self._cut(prompt):
-            ids += part.ids if isinstance(part, Tokens) else self._ids_of(*part)
-        return self._shared._with_bos(ids)
-
-    def _cut(self, prompt: Prompt) -> list[Tokens | tuple[Unit, Start]]:
-        """The prompt as units that are encoded apart, each with the way it is encoded."""
-        parts: list[Tokens | tuple[Unit, Start]] = []
-        for segment in prompt:
-            if not isinstance(segment, Tokens) and not segment.text:
-                continue
-            last = parts[-1] if parts else None
-            if isinstance(segment, Tokens):
-                parts.append(segment)
-            elif last is None or isinstance(last, Tokens):
-                parts.append(((segment,), "fresh" if last is None else "behind"))
-            else:
-                unit, start = last
-                found = self._shared._start_of(unit, segment)
-                if found is None:
-                    parts[-1] = ((*unit, segment), start)
-                else:
-                    parts.append(((segment,), found))
-        return parts
-
-    def _ids_of(self, unit: Unit, start: Start) -> list[int]:
-        constant = all(isinstance(each, Template) for each in unit)
-        cache = self._shared._constant if constant else self._own
-        ids = cache.get((unit, start))
-        if ids is None:
-            if constant:
-                _bound(cache)
-            ids = cache[unit, start] = self._shared._ids_of(unit, start)
-        return ids
 
 
 def _runs(prompt: Prompt) -> Sequence[Tokens | Unit]:
     """Neighbouring texts as one unit each, model-written tokens as they are; empty texts left out."""
     runs: list[Tokens | Unit] = []
     for segment in prompt:
+        last = runs[-1] if runs else None
         if isinstance(segment, Tokens):
             runs.append(segment)
+        elif segment.text and isinstance(last, tuple):
+            runs[-1] = (*last, segment)
         elif segment.text:
-            last = runs[-1] if runs else None
-            if isinstance(last, tuple):
-                runs[-1] = (*last, segment)
-            else:
-                runs.append((segment,))
+            runs.append((segment,))
     return runs
 
 
@@ -241,24 +254,21 @@ def _tail(unit: Unit) -> Unit:
     tail: list[Text] = []
     room = EDGE_CHARS
     for segment in reversed(unit):
-        if room <= 0:
-            break
-        kept = segment.text[-room:]
-        room -= len(kept)
+        words = segment.text[-room:].split(" ")
+        kept = " ".join(words[-EDGE_WORDS:])
         tail.append(type(segment)(kept))
-    if len(tail) == 1:
-        words = tail[0].text.split(" ")
-        return (type(tail[0])(" ".join(words[-EDGE_WORDS - 1 :])),)
+        room -= len(kept)
+        if len(kept) < len(segment.text) or room <= 0:
+            break
     return tuple(reversed(tail))
 
 
 def _head(segment: Text) -> Text:
-    text = segment.text[:EDGE_CHARS]
-    words = text.split(" ")
-    return type(segment)(" ".join(words[: EDGE_WORDS + 1]))
+    words = segment.text[:EDGE_CHARS].split(" ")
+    return type(segment)(" ".join(words[:EDGE_WORDS]))
 
 
 def _bound(cache: dict[Any, Any]) -> None:
-    """Keep a shared cache small: what is in use comes back at once."""
+    """Keep a cache small: what is in use comes back at once."""
     if len(cache) >= MAX_CACHED:
         cache.clear()

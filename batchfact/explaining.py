@@ -14,7 +14,7 @@ from batchfact.source import open_source
 from batchfact.text.windows import windows
 
 STAND_IN_REASONING = "(the model's reasoning stands here.)"
-STAND_IN_CLAIM = {"entity": "(an entity)", "question": "Who or what is asked about here?"}
+STAND_IN_CLAIM = {"entity": "an entity that the model lists", "question": "Who does the model ask about?"}
 
 
 def find_row(config: RunConfig, row: int) -> Pair:

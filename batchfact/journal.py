@@ -501,7 +501,7 @@ def _batch_rows(file: pq.ParquetFile) -> int:
     """Rows that hold about _PAYLOAD_BATCH_BYTES: long reasonings make short batches."""
     meta = file.metadata
     num_bytes = sum(meta.row_group(group).total_byte_size for group in range(meta.num_row_groups))
-    return max(1, min(_PAYLOAD_BATCH_ROWS, meta.num_rows * _PAYLOAD_BATCH_BYTES // max(num_bytes, 1)))
+    return int(max(1, min(_PAYLOAD_BATCH_ROWS, meta.num_rows * _PAYLOAD_BATCH_BYTES // max(num_bytes, 1))))
 
 
 def _batches(file: pq.ParquetFile, columns: list[str] | None) -> Iterator[pa.RecordBatch]:

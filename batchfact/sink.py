@@ -148,7 +148,7 @@ def merge(
     try:
         with _atomic(filesystem, path) as temporary:
             for shard in source.shards:
-                if shard.first_row >= merger.stop > 0:
+                if limit is not None and 0 < limit <= shard.first_row:
                     break
                 target = posixpath.join(temporary, shard.name) if source.is_folder else temporary
                 filesystem.create_dir(posixpath.dirname(target))
@@ -169,7 +169,7 @@ def verdict_columns(outcomes: Sequence[Outcome], policy: FoldPolicy) -> tuple[li
     verdicts = [_fold(outcome, policy) for outcome in outcomes]
     scored = [verdict if isinstance(verdict, Verdict) else None for verdict in verdicts]
     statuses = [verdict.status for verdict in verdicts]
-    labels = [verdict and verdict.label for verdict in scored]
+    labels = [verdict.label if verdict else None for verdict in scored]
     usages = [outcome.usage for outcome in outcomes]
     tokens = [
         [usage.prompt for usage in usages],
@@ -178,8 +178,8 @@ def verdict_columns(outcomes: Sequence[Outcome], policy: FoldPolicy) -> tuple[li
     ]
     columns = [
         pa.array(labels, pa.string()),
-        pa.array([verdict and _number(verdict.score) for verdict in scored], pa.float32()),
-        pa.array([verdict and _number(verdict.score_raw) for verdict in scored], pa.float32()),
+        pa.array([_number(verdict.score) if verdict else None for verdict in scored], pa.float32()),
+        pa.array([_number(verdict.score_raw) if verdict else None for verdict in scored], pa.float32()),
         pa.array(statuses, pa.string()),
         pa.array([verdict.message for verdict in verdicts], pa.string()),
         _findings_column([verdict.findings for verdict in verdicts], policy),
@@ -308,7 +308,8 @@ class _Merger(Struct, frozen=True, kw_only=True):
 
 
 def _is_group(held: Sequence[pa.RecordBatch]) -> bool:
-    return sum(batch.num_rows for batch in held) >= _GROUP_ROWS or sum(batch.nbytes for batch in held) >= _GROUP_BYTES
+    num_rows, num_bytes = sum(batch.num_rows for batch in held), sum(batch.nbytes for batch in held)
+    return bool(num_rows >= _GROUP_ROWS or num_bytes >= _GROUP_BYTES)
 
 
 def _kept(schema: pa.Schema, source: Source, columns: OutputOptions) -> list[int]:

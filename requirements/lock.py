@@ -26,9 +26,9 @@ LEFT_OUT = {
     ),
     "kernels for GPUs, 1 GB; vLLM turns it off on a CPU": "triton",
     "speculative decoding by n-grams": "numba llvmlite",
-    "vLLM's own HTTP server, its cloud tools and its metrics; batchfact runs the engine in its own process": (
-        "agent-detector detect-installer email-validator dnspython fastapi-cli fastapi-cloud-cli fastar httptools ijson "
-        "jmespath model-hosting-container-standards prometheus-fastapi-instrumentator python-dotenv "
+    "vLLM's HTTP server, cloud tools and metrics; batchfact runs the engine itself": (
+        "agent-detector detect-installer email-validator dnspython fastapi-cli fastapi-cloud-cli fastar httptools "
+        "ijson jmespath model-hosting-container-standards prometheus-fastapi-instrumentator python-dotenv "
         "python-json-logger rich-toolkit rignore sentry-sdk supervisor uvicorn watchfiles websockets"
     ),
     "clients and protocols of other services": (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -60,3 +61,11 @@ def make_input(tmp_path: Path) -> MakeInput:
 def anyio_backend() -> str:
     """vLLM runs on asyncio alone, so that is what is tested."""
     return "asyncio"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests marked gpu are skipped, with the reason, where there is no NVIDIA GPU."""
+    if shutil.which("nvidia-smi") is None:
+        for item in items:
+            if item.get_closest_marker("gpu"):
+                item.add_marker(pytest.mark.skip(reason="no NVIDIA GPU here (nvidia-smi is not found)"))

@@ -172,21 +172,22 @@ class VllmEngine:
 
         rank = replica if self.capacity.num_replicas > 1 else None
         number = str(next(self._numbers))
-        final: RequestOutput | None = None
         try:
-            async for final in self._llm.generate(
-                tokens_input(prompt_ids), params, number, priority=priority, data_parallel_rank=rank
-            ):
-                pass
+            outputs = [
+                output
+                async for output in self._llm.generate(
+                    tokens_input(prompt_ids), params, number, priority=priority, data_parallel_rank=rank
+                )
+            ]
         except EngineDeadError as error:
             raise RunFailedError(
                 f"the engine died{_reason(self._log_file)}; run the same command again to go on from the last commit"
             ) from error
         except (VLLMClientError, EngineGenerateError, ValueError) as error:
             raise RequestError(str(error.__cause__ or error)) from error
-        if final is None:
+        if not outputs:
             raise RequestError("the engine gave no answer")
-        return final
+        return outputs[-1]
 
 
 def installed_package() -> Package:
@@ -264,7 +265,7 @@ def cut_text(tokenizer: FastTokenizer, ids: Sequence[int], stop: Sequence[str]) 
 
 
 def log_sum_exp(values: Sequence[float]) -> float:
-    """log of the sum of exp(values): the log-probability of any of several disjoint tokens."""
+    """Logarithm of the sum of exp(values): the log-probability of any of several disjoint tokens."""
     top = max(values)
     return top if math.isinf(top) else top + math.log(math.fsum(math.exp(value - top) for value in values))
 

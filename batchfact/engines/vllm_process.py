@@ -83,7 +83,7 @@ def prepare_child() -> None:
 
 
 def _end_with_parent() -> None:
-    """vLLM's engine process outlives a parent that was killed; it would go on holding memory and cores."""
+    """End at once when the parent is gone: by itself the engine would go on holding memory and cores."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         wait([parent.sentinel])

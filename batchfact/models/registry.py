@@ -193,7 +193,9 @@ def _source_of(where: str) -> Source | None:
 
 
 def _reads_as_path(name: str) -> bool:
-    return name.startswith((".", "/", "~")) or os.sep != "/" and os.sep in name or name.partition("@")[0].count("/") > 1
+    return (
+        name.startswith((".", "/", "~")) or (os.sep != "/" and os.sep in name) or name.partition("@")[0].count("/") > 1
+    )
 
 
 def _described(name: str, source: Source) -> ModelEntry:

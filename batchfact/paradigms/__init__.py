@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from batchfact.config import Identity
 from batchfact.paradigms.program import Paradigm
-from batchfact.paradigms.qg_qa import qg_qa
+from batchfact.paradigms.qg_qa import make_qg_qa
 from batchfact.paradigms.sent_nli import TEMPLATES as SENT_NLI_TEMPLATES
-from batchfact.paradigms.sent_nli import sent_nli
-from batchfact.paradigms.summ_nli import summ_nli
+from batchfact.paradigms.sent_nli import make_sent_nli
+from batchfact.paradigms.summ_nli import make_summ_nli
 from batchfact.prompts.loader import PromptBook
 
 __all__ = ["make_paradigm", "template_names"]
@@ -17,12 +17,12 @@ def make_paradigm(identity: Identity, prompts: PromptBook, *, reasoning: bool) -
     """The paradigm that `identity` names, over `prompts`; `reasoning` asks for a thought process before each label."""
     templates = [prompts[name] for name in template_names(identity, reasoning=reasoning)]
     if identity.paradigm == "summ-nli":
-        return summ_nli(*templates)
+        return make_summ_nli(*templates)
     if identity.paradigm == "sent-nli":
-        return sent_nli(
+        return make_sent_nli(
             *templates, sentences_per_window=identity.window_sentences, window_context=identity.window_context
         )
-    return qg_qa(*templates, sentences_per_window=identity.window_sentences)
+    return make_qg_qa(*templates, sentences_per_window=identity.window_sentences)
 
 
 def template_names(identity: Identity, *, reasoning: bool) -> tuple[str, ...]:

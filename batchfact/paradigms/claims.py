@@ -15,25 +15,26 @@ from msgspec import Struct
 
 MAX_CLAIMS = 5
 """Claims kept of one window."""
-MAX_ENTITY = 80
-MAX_QUESTION = 160
-MAX_RESOLVED = 600
-"""Characters; the JSON schema holds the model to these."""
 
-PRONOUNS = frozenset(
-    "i me my mine myself you your yours yourself yourselves he him his himself she her hers herself it its itself we us "
-    "our ours ourselves they them their theirs themselves this that these those who whom whose which what someone "
-    "somebody something anyone anybody anything everyone everybody everything no-one nobody nothing none one ones "
-    "another other others each both all some any many few".split()
+
+def words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+PRONOUNS = words(
+    "i me my mine myself you your yours yourself yourselves he him his himself she her hers herself it its itself "
+    "we us our ours ourselves they them their theirs themselves this that these those who whom whose which what "
+    "someone somebody something anyone anybody anything everyone everybody everything no-one nobody nothing none "
+    "one ones another other others each both all some any many few"
 )
 JOINING = frozenset({"and", "or", "of", "the", "with"})
 ANSWERS_ONLY = frozenset({"yes", "no", "true", "false", "maybe", "unknown", "n/a", "na", "not applicable", "entity"})
-AUXILIARIES = frozenset(
+AUXILIARIES = words(
     "is are was were am be do does did has have had can could will would shall should may might must isn't aren't "
-    "wasn't weren't don't doesn't didn't hasn't haven't hadn't can't couldn't won't wouldn't shouldn't".split()
+    "wasn't weren't don't doesn't didn't hasn't haven't hadn't can't couldn't won't wouldn't shouldn't"
 )
-QUESTION_WORDS = frozenset("who whom whose what which when where how".split())
-MEASURES = frozenset("many much long old often far big large high tall fast deep heavy wide late early".split())
+QUESTION_WORDS = words("who whom whose what which when where how")
+MEASURES = words("many much long old often far big large high tall fast deep heavy wide late early")
 ARTICLES = frozenset({"a", "an", "the"})
 WORD = re.compile(r"[^\W_]+(?:['’\-][^\W_]+)*")
 FLAT_OBJECT = re.compile(r"\{[^{}]*\}")
@@ -95,29 +96,27 @@ def tidy(text: str) -> str:
 
 def plain(text: str) -> str:
     """The words that tell one entity from another: no case, no punctuation, no leading article."""
-    words = WORD.findall(text.casefold())
-    if len(words) > 1 and words[0] in ARTICLES:
-        words = words[1:]
-    return " ".join(words)
+    spoken = WORD.findall(text.casefold())
+    return " ".join(spoken[1:] if len(spoken) > 1 and spoken[0] in ARTICLES else spoken)
 
 
 def is_entity(entity: str) -> bool:
     """Whether `entity` names something: not empty, not a pronoun or several, not a yes or no."""
-    words = WORD.findall(entity.casefold())
-    if not words or plain(entity) in ANSWERS_ONLY or entity.casefold() in ANSWERS_ONLY:
+    spoken = WORD.findall(entity.casefold())
+    if not spoken or plain(entity) in ANSWERS_ONLY or entity.casefold() in ANSWERS_ONLY:
         return False
-    return any(word not in PRONOUNS and word not in JOINING for word in words)
+    return any(word not in PRONOUNS and word not in JOINING for word in spoken)
 
 
 def is_closed_question(question: str) -> bool:
     """Whether `question` is a wh-question with one short answer: not yes/no, not why, not a bare how."""
-    words = WORD.findall(question.casefold())
-    if len(words) < 3 or words[0] in AUXILIARIES:
+    spoken = WORD.findall(question.casefold())
+    if len(spoken) < 3 or spoken[0] in AUXILIARIES or spoken[0] == "why":
         return False
-    asked = next((index for index, word in enumerate(words) if word.partition("'")[0] in QUESTION_WORDS), None)
-    if asked is None or words[0] == "why":
+    asked = next((index for index, word in enumerate(spoken) if word.partition("'")[0] in QUESTION_WORDS), None)
+    if asked is None:
         return False
-    return words[asked] != "how" or words[asked + 1 : asked + 2] != [] and words[asked + 1] in MEASURES
+    return spoken[asked] != "how" or any(word in MEASURES for word in spoken[asked + 1 : asked + 2])
 
 
 def gives_away(claim: Claim) -> bool:

@@ -13,15 +13,7 @@ from typing import Any
 
 import msgspec
 
-from batchfact.paradigms.claims import (
-    MAX_CLAIMS,
-    MAX_ENTITY,
-    MAX_QUESTION,
-    MAX_RESOLVED,
-    Claim,
-    parse_claims,
-    written_claims,
-)
+from batchfact.paradigms.claims import MAX_CLAIMS, Claim, parse_claims, written_claims
 from batchfact.paradigms.judging import failed, judge, reply_to
 from batchfact.paradigms.program import Paradigm, Program, together
 from batchfact.prompts.loader import PromptTemplate
@@ -32,18 +24,19 @@ MAX_CLAIM_TOKENS = 384
 MAX_REASONED_CLAIM_TOKENS = 640
 """Room for five claims of usual length; with resolved text and the list of entities before them."""
 
-QUESTION_PATTERN = (
-    r"^(Who|Whom|Whose|What|Which|When|Where|How many|How much|How long|How old) [^\"\\{}?\n\r\t]{4,%d}\?$"
-    % MAX_QUESTION
-)
-ENTITY_PATTERN = r"^[^\"\\{}\n\r\t ][^\"\\{}\n\r\t]{0,%d}$" % MAX_ENTITY
+# Counted words, not characters: xgrammar 0.2.8 fails to compile a longer counted character class where its cache is on.
+WORD = r'[^ "\\{}\n\r\t]+'
+ASKING = "Who|Whom|Whose|What|Which|When|Where|How many|How much|How long|How old"
+QUESTION_PATTERN = rf"^({ASKING})( {WORD}){{2,20}}\?$"
+ENTITY_PATTERN = rf"^{WORD}( {WORD}){{0,8}}$"
+RESOLVED_PATTERN = rf"^{WORD}( {WORD}){{0,80}}$"
 
 
 def claims_schema(*, reasoning: bool) -> str:
     """The JSON schema of a question generator's answer; with reasoning its first two steps come before the claims.
 
-    The entity stands before the question, so that the model writes the question to the entity. Lengths are bounded by
-    the patterns, because grammar back ends ignore `maxLength` beside a `pattern`.
+    The entity stands before the question, so that the model writes the question to the entity. The patterns bound the
+    lengths, because grammar back ends ignore `maxLength` beside a `pattern`.
     """
     entity = {"type": "string", "pattern": ENTITY_PATTERN}
     question = {"type": "string", "pattern": QUESTION_PATTERN}
@@ -51,7 +44,7 @@ def claims_schema(*, reasoning: bool) -> str:
     properties: dict[str, Any] = {"claims": {"type": "array", "items": claim, "minItems": 1, "maxItems": MAX_CLAIMS}}
     if reasoning:
         steps = {
-            "resolved": {"type": "string", "maxLength": MAX_RESOLVED},
+            "resolved": {"type": "string", "pattern": RESOLVED_PATTERN},
             "entities": {"type": "array", "items": entity, "minItems": 1, "maxItems": MAX_CLAIMS},
         }
         properties = {**steps, **properties}
@@ -69,14 +62,14 @@ def closed(properties: dict[str, Any]) -> dict[str, Any]:
 
 
 def without_claims(about: Finding, written: Written) -> Finding:
-    """`no_claims` where the model wrote none worth asking; unknown where its answer was cut before the first was whole."""
+    """`no_claims` where the model wrote none worth asking; unknown where it was cut before the first was whole."""
     if any(written_claims(written.text)) or written.finish == "stop":
         return msgspec.structs.replace(about, status="no_claims")
     status: FindingStatus = "repetition" if written.finish == "repetition" else "unparsed"
     return msgspec.structs.replace(about, status=status, message="no question was complete when the answer was cut")
 
 
-def qg_qa(ask: PromptTemplate, verify: PromptTemplate, *, sentences_per_window: int) -> Paradigm:
+def make_qg_qa(ask: PromptTemplate, verify: PromptTemplate, *, sentences_per_window: int) -> Paradigm:
     """One finding for each claim of each window; a window without a claim gives one `no_claims` finding."""
     reasoning = verify.answer_cue is not None
     schema = claims_schema(reasoning=reasoning)

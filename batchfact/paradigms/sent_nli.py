@@ -23,7 +23,7 @@ TEMPLATES: Mapping[WindowContext, tuple[str, ...]] = {
 }
 
 
-def sent_nli(
+def make_sent_nli(
     plain: PromptTemplate,
     with_context: PromptTemplate | None = None,
     *,

@@ -1,7 +1,4 @@
-"""Summ-NLI (Xu 2024, section 3.1, eq. 1): the whole summary is judged at once.
-
-    y_i = LLM(D_i, S_i)
-"""
+"""Summ-NLI (Xu 2024, section 3.1, eq. 1): the whole summary is judged at once, y_i = LLM(D_i, S_i)."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from batchfact.prompts.loader import PromptTemplate
 from batchfact.records import Finding, Pair
 
 
-def summ_nli(template: PromptTemplate) -> Paradigm:
+def make_summ_nli(template: PromptTemplate) -> Paradigm:
     """One finding for the whole summary; its key is `w0`, as of a single window."""
 
     def program(pair: Pair) -> Program:

@@ -62,6 +62,6 @@ def punkt(*, lower_case: bool) -> PunktSentenceTokenizer:
     made.abbrev_types = set(shipped.abbreviations)
     if lower_case:
         made.abbrev_types |= set("abcdefghijklmnopqrstuvwxyz")
-    known = {word: BEGINS_IN_LOWER_CASE for word in shipped.starters}
+    known = dict.fromkeys(shipped.starters, BEGINS_IN_LOWER_CASE)
     made.ortho_context = Orthography(known, BEGINS_IN_LOWER_CASE if lower_case else 0)
     return PunktSentenceTokenizer(made)

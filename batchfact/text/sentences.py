@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import cache
+from itertools import pairwise
 
 from msgspec import Struct
 
@@ -139,7 +140,7 @@ def break_pattern() -> re.Pattern[str]:
 
 
 def ends_sentence(text: str, match: re.Match[str]) -> bool:
-    """A CJK stop does unless words follow its closing quotation mark; an ellipsis or an abbreviation before a capital."""
+    """A CJK stop does, unless words follow its closing quote; an ellipsis or an abbreviation does before a capital."""
     if match.group()[0] in CJK_STOPS:
         following_mark = text[match.end()]
         return match.group()[-1] not in CLOSING_QUOTES or following_mark in OPENERS or following_mark.isspace()
@@ -156,7 +157,8 @@ def piece_starts(text: str, start: int, end: int, style: Style) -> Iterator[int]
         piece_end = end if end - start <= MAX_PIECE else white_space_before(text, start, start + MAX_PIECE)
         found = [0]
         if FULL_STOP.search(text, start, piece_end - 1):
-            found = plain_starts(text[start:piece_end]) if style.is_plain else punkt_starts(text[start:piece_end], style)
+            piece = text[start:piece_end]
+            found = plain_starts(piece) if style.is_plain else punkt_starts(piece, style)
         # The last sentence of a piece may go on in the next one, unless it is all of the piece.
         is_cut = piece_end < end and len(found) > 1
         yield start
@@ -179,15 +181,15 @@ def white_space_before(text: str, start: int, end: int) -> int:
 
 
 def with_opening_quotes(text: str, found: list[int]) -> Iterator[int]:
-    """Give a quotation mark that stands apart to the sentence that it opens: Punkt takes every one for a closing one."""
+    """Give a quotation mark that stands apart to the sentence that it opens; Punkt takes each for a closing one."""
     is_open, counted = False, found[0]
     yield found[0]
-    for before, place in zip(found, found[1:], strict=False):
+    for before, place in pairwise(found):
         quote = before + len(text[before:place].rstrip()) - 1
         is_open ^= text.count('"', counted, quote) % 2 == 1
         counted = quote
         stands_apart = quote > before and text[quote - 1].isspace() and quote + 1 < place
-        is_opening = text[quote] in "“‘" or text[quote] == '"' and not is_open
+        is_opening = text[quote] in "“‘" or (text[quote] == '"' and not is_open)
         yield quote if stands_apart and is_opening else place
 
 

@@ -68,10 +68,8 @@ def test_a_converted_model_gives_the_logits_of_the_model_it_was_made_from(tmp_pa
         tensor.data = (torch.randn_like(tensor) / 2).to(torch.bfloat16).float()
     ours = {name.removesuffix(".weight"): tensor.numpy() for name, tensor in original.state_dict().items()}
     packed = {name: ours[transformers_name(name)] for name in tiny_gguf.shapes()}
-    for name in packed:
-        if "attn_q" in name or "attn_k" in name:
-            heads = tiny_gguf.HEADS if "attn_q" in name else tiny_gguf.KV_HEADS
-            packed[name] = interleave_halves(packed[name], heads)
+    for part, heads in (("attn_q", tiny_gguf.HEADS), ("attn_k", tiny_gguf.KV_HEADS)):
+        packed |= {name: interleave_halves(array, heads) for name, array in packed.items() if part in name}
     folder = tmp_path / "model"
     folder.mkdir()
     convert_gguf(tiny_gguf.write_gguf(tmp_path / "x.gguf", packed), folder)
@@ -120,14 +118,11 @@ def test_the_same_file_converts_to_the_same_bytes(tmp_path: Path):
         assert file.read_bytes() == (tmp_path / "two" / file.name).read_bytes(), file.name
 
 
-@pytest.mark.parametrize(
-    ("changed", "said"), [({"architecture": "qwen2"}, "qwen2"), ({"pre": "llama-bpe"}, "llama-bpe")]
-)
-def test_an_unknown_architecture_or_tokenizer_is_refused_and_not_guessed(
-    tmp_path: Path, changed: dict[str, str], said: str
-):
-    with pytest.raises(ValueError, match=said):
-        convert_gguf(tiny_gguf.write_gguf(tmp_path / "x.gguf", None, **changed), made(tmp_path / "model"))
+@pytest.mark.parametrize(("architecture", "pre"), [("qwen2", "smollm"), ("llama", "llama-bpe")])
+def test_an_unknown_architecture_or_tokenizer_is_refused_and_not_guessed(tmp_path: Path, architecture: str, pre: str):
+    gguf = tiny_gguf.write_gguf(tmp_path / "x.gguf", architecture=architecture, pre=pre)
+    with pytest.raises(ValueError, match="qwen2" if architecture == "qwen2" else "llama-bpe"):
+        convert_gguf(gguf, made(tmp_path / "model"))
 
 
 def test_a_tensor_without_a_place_is_refused(tmp_path: Path):
