@@ -54,19 +54,18 @@ class Admission:
             self.num_groups -= 1
             self._release(tokens)
 
-    @asynccontextmanager
-    async def request(self, priority: int, tokens: int) -> AsyncIterator[None]:
-        """Hold one request's own `tokens` (suffix and reserved output)."""
+    async def acquire(self, priority: int, tokens: int) -> None:
+        """Take the budget for one request's own `tokens` (suffix and reserved output); `release` gives it back."""
         tokens = self._in_blocks(tokens)
         if self._waiters or not self._fits(tokens):
             await self._wait(priority, tokens)
         else:
             self._take(tokens)
-        try:
-            yield
-        finally:
-            self.num_requests -= 1
-            self._release(tokens)
+
+    def release(self, tokens: int) -> None:
+        """Give back what one `acquire` of the same `tokens` took."""
+        self.num_requests -= 1
+        self._release(self._in_blocks(tokens))
 
     def _in_blocks(self, tokens: int) -> int:
         return -(-tokens // self._block_tokens) * self._block_tokens

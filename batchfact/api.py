@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeGuard, TypeVar
 import anyio
 import msgspec
 import pyarrow as pa
-from anyio.abc import ObjectReceiveStream, ObjectSendStream
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from msgspec import Struct
 
 from batchfact import preparation
@@ -26,13 +26,14 @@ from batchfact.config import RunConfig, Runtime
 from batchfact.engines.base import Engine
 from batchfact.errors import UsageError, nearest, root_cause
 from batchfact.grouping import group_pairs
+from batchfact.paradigms.fold import fold_outcome
 from batchfact.pipeline import STREAM_BUFFER, Item, early_exit, produce
 from batchfact.preparation import Method
 from batchfact.progress import Progress
 from batchfact.records import DocumentGroup, Outcome, Pair, Rejected, Unscored, Usage, Verdict
 from batchfact.scheduler import Scheduler
 from batchfact.settings import make_config
-from batchfact.sink import append_verdicts, fold_outcome
+from batchfact.sink import VERDICT_FIELDS, verdict_columns
 from batchfact.source import rows_of
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ class Scorer:
         self,
         pairs: Iterable[PairLike] | AsyncIterable[PairLike],
         look_ahead: int,
-        send_items: ObjectSendStream[Item],
+        send_items: MemoryObjectSendStream[Item],
     ) -> None:
         async with send_items:
             with _until_reader_leaves():
@@ -125,7 +126,7 @@ class Scorer:
                     await produce(_groups(rows_of(texts), look_ahead), send_items.clone())
 
     async def _produce_chunks(
-        self, pairs: AsyncIterable[PairLike], look_ahead: int, send_items: ObjectSendStream[Item]
+        self, pairs: AsyncIterable[PairLike], look_ahead: int, send_items: MemoryObjectSendStream[Item]
     ) -> None:
         """Group an async stream chunk by chunk: unlike an iterator it cannot be read ahead from a worker thread."""
         row, chunk = 0, list[tuple[str | None, str | None]]()
@@ -139,8 +140,8 @@ class Scorer:
 
     async def _answer(
         self,
-        items: ObjectReceiveStream[Item],
-        send_outcomes: ObjectSendStream[Outcome],
+        items: MemoryObjectReceiveStream[Item],
+        send_outcomes: MemoryObjectSendStream[Outcome],
     ) -> None:
         assembler = Assembler(self.engine.tokenizer)
         scheduler = Scheduler(
@@ -178,7 +179,10 @@ def _score_table(table: pa.Table, options: dict[str, Any]) -> pa.Table:
     check_table(table, config)
     columns = [config.identity.document_column, config.identity.summary_column]
     texts = list(zip(*(table.column(name).to_pylist() for name in columns), strict=True))
-    return append_verdicts(table, _score_all(texts, options), config)
+    arrays, _ = verdict_columns(_score_all(texts, options), config.fold)
+    for field, array in zip(VERDICT_FIELDS, arrays, strict=True):
+        table = table.append_column(field.with_name(config.columns.column_prefix + field.name), array)
+    return table
 
 
 def _score_all(pairs: Sequence[PairLike], options: dict[str, Any]) -> list[Outcome]:
@@ -267,7 +271,7 @@ async def _send_chunk(
     chunk: list[tuple[str | None, str | None]],
     first_row: int,
     numbers: Iterator[int],
-    send_items: ObjectSendStream[Item],
+    send_items: MemoryObjectSendStream[Item],
 ) -> None:
     for item in _groups(rows_of(chunk, first_row), max(len(chunk), 1)):
         numbered = msgspec.structs.replace(item, number=next(numbers)) if isinstance(item, DocumentGroup) else item

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import anyio
-from anyio.abc import ObjectReceiveStream
+from anyio.streams.memory import MemoryObjectReceiveStream
 
 from batchfact.journal import Journal
 from batchfact.records import Outcome
@@ -28,7 +28,7 @@ class Committer:
         self._part: list[Outcome] = []
         self._lock = anyio.Lock()
 
-    async def run(self, outcomes: ObjectReceiveStream[Outcome]) -> None:
+    async def run(self, outcomes: MemoryObjectReceiveStream[Outcome]) -> None:
         """Commit until the stream ends. When another stage fails, what had arrived is still committed."""
         async with outcomes:
             try:

@@ -33,7 +33,7 @@ def group_pairs(
     spill_dir: Path,
     max_group_pairs: int = MAX_GROUP_PAIRS,
     expected_bytes: int | None = None,
-) -> Iterator[DocumentGroup | Rejected]:
+) -> Generator[DocumentGroup | Rejected]:
     """Bring the pairs of one document together.
 
     Args:

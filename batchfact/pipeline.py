@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from pathlib import Path
 
 import anyio
-from anyio.abc import ObjectReceiveStream, ObjectSendStream
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from msgspec import Struct
 
 from batchfact import preparation
@@ -22,7 +22,7 @@ from batchfact.config import RunConfig
 from batchfact.errors import TooManyUnscoredError, root_cause
 from batchfact.grouping import group_pairs
 from batchfact.journal import Journal, pending
-from batchfact.paradigms.fold import decides, fold
+from batchfact.paradigms.fold import decides, fold_outcome
 from batchfact.preparation import Prepared
 from batchfact.progress import Progress
 from batchfact.records import DocumentGroup, Finding, Outcome, Rejected, Unscored
@@ -110,7 +110,7 @@ async def _score(prepared: Prepared, journal: Journal, progress: Progress) -> No
         raise InterruptedRunError(journal.folder, progress.num_done)
 
 
-def _items(prepared: Prepared, journal: Journal) -> Iterator[Item]:
+def _items(prepared: Prepared, journal: Journal) -> Generator[Item]:
     """The rows that are not committed yet, by document; a generator, so that closing it removes spill files."""
     runtime = prepared.config.runtime
     rows = pending(prepared.source.pairs(stop=runtime.limit), journal.committed(prepared.is_retried))
@@ -124,7 +124,7 @@ def _items(prepared: Prepared, journal: Journal) -> Iterator[Item]:
     )
 
 
-async def produce(items: Iterator[Item], groups: ObjectSendStream[Item]) -> None:
+async def produce(items: Iterator[Item], groups: MemoryObjectSendStream[Item]) -> None:
     """Send groups from a worker thread's iterator until it ends; closes the stream."""
 
     def fetch() -> list[Item]:
@@ -138,8 +138,8 @@ async def produce(items: Iterator[Item], groups: ObjectSendStream[Item]) -> None
 
 async def _answer(
     prepared: Prepared,
-    groups: ObjectReceiveStream[Item],
-    outcomes: ObjectSendStream[Outcome],
+    groups: MemoryObjectReceiveStream[Item],
+    outcomes: MemoryObjectSendStream[Outcome],
     progress: Progress,
 ) -> None:
     """Start the engine when the first document group arrives: a finished journal needs none."""
@@ -166,7 +166,7 @@ def early_exit(config: RunConfig) -> Callable[[list[Finding]], bool] | None:
     return lambda findings: decides(findings, config.fold)
 
 
-async def _chain(first: Item, rest: ObjectReceiveStream[Item]) -> AsyncIterator[Item]:
+async def _chain(first: Item, rest: MemoryObjectReceiveStream[Item]) -> AsyncIterator[Item]:
     yield first
     async for item in rest:
         yield item
@@ -178,10 +178,7 @@ def _count(part: list[Outcome], config: RunConfig, progress: Progress) -> None:
     Raises: TooManyUnscoredError once enough rows show it.
     """
     for outcome in part:
-        if outcome.status != "ok":
-            progress.statuses[outcome.status] += 1
-            continue
-        verdict = fold(outcome.findings, config.fold)
+        verdict = fold_outcome(outcome, config.fold)
         progress.statuses[verdict.status] += 1
         if not isinstance(verdict, Unscored):
             progress.labels[verdict.label] += 1

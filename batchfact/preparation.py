@@ -23,7 +23,7 @@ from batchfact.errors import UsageError
 from batchfact.journal import Journal, default_folder, read_run
 from batchfact.models import ModelEntry, find_model, locate, model_digest
 from batchfact.paradigms import make_paradigm, template_names
-from batchfact.paradigms.fold import fold
+from batchfact.paradigms.fold import fold_outcome
 from batchfact.paradigms.program import Paradigm, Running
 from batchfact.prompts.loader import PromptBook
 from batchfact.records import Choose, DocumentGroup, Outcome, Request
@@ -229,9 +229,4 @@ def _retries(config: RunConfig) -> Callable[[Outcome], bool] | None:
     if not retried:
         return None
 
-    def is_retried(outcome: Outcome) -> bool:
-        if outcome.status != "ok":
-            return outcome.status in retried
-        return fold(outcome.findings, config.fold).status in retried
-
-    return is_retried
+    return lambda outcome: fold_outcome(outcome, config.fold).status in retried

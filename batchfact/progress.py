@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from batchfact.records import Usage
 
@@ -67,12 +65,10 @@ class Progress:
     def add_tokens(self, usage: Usage) -> None:
         self.usage += usage
 
-    @contextmanager
-    def in_flight(self) -> Iterator[None]:
-        """Count one request while the engine works on it."""
+    def enter_engine(self) -> None:
+        """One more request is with the engine."""
         self.num_requests += 1
         self.num_in_flight += 1
-        try:
-            yield
-        finally:
-            self.num_in_flight -= 1
+
+    def leave_engine(self) -> None:
+        self.num_in_flight -= 1

@@ -37,7 +37,7 @@ def reduce_journal(
     identity, runtime = dict(kept.identity), dict(kept.runtime)
     if runtime.get("early_exit"):
         raise UsageError(
-            f"the rows in {folder} were scored with --early-exit: their scores are upper bounds and cannot be folded again"
+            f"the rows in {folder} were scored with --early-exit: their scores are only upper bounds"
         )
     before = {name.replace("_", "-"): value for part in kept.fold.values() for name, value in part.items()}
     given = {**before, **{name: value for name, value in options.items() if value is not None}}

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterable, Callable
 
 import anyio
-from anyio.abc import ObjectSendStream, TaskGroup, TaskStatus
+from anyio.abc import TaskGroup, TaskStatus
+from anyio.streams.memory import MemoryObjectSendStream
 
 from batchfact.admission import Admission
 from batchfact.assembly import Assembler, GroupAssembler
@@ -73,7 +74,7 @@ class Scheduler:
     async def run(
         self,
         groups: AsyncIterable[DocumentGroup | Rejected],
-        outcomes: ObjectSendStream[Outcome],
+        outcomes: MemoryObjectSendStream[Outcome],
     ) -> None:
         """Score until `groups` ends; the streams are the caller's to close.
 
@@ -92,8 +93,15 @@ class _Job:
 
     def __init__(self) -> None:
         self.waiters: list[tuple[_PairRun, str]] = []
-        self.scope = anyio.CancelScope()
+        self.scope: anyio.CancelScope | None = None
         self.reply: Reply | None = None
+        self.is_cancelled = False
+
+    def cancel(self) -> None:
+        """Nobody waits for it any more; a job that has not begun yet ends as soon as it does."""
+        self.is_cancelled = True
+        if self.scope is not None:
+            self.scope.cancel()
 
 
 class _PairRun:
@@ -110,7 +118,7 @@ class _PairRun:
 class _GroupRun:
     """The pairs of one document on their way through the engine."""
 
-    def __init__(self, scheduler: Scheduler, group: DocumentGroup, outcomes: ObjectSendStream[Outcome]) -> None:
+    def __init__(self, scheduler: Scheduler, group: DocumentGroup, outcomes: MemoryObjectSendStream[Outcome]) -> None:
         self.scheduler = scheduler
         self.group = group
         self.outcomes = outcomes
@@ -120,6 +128,7 @@ class _GroupRun:
         self.admission = scheduler.admissions[self.replica]
         self.jobs: dict[object, _Job] = {}
         self.reference: list[int] = []
+        self.assembled: dict[tuple[_PairRun, str], list[int]] = {}
         self.finished: list[_PairRun] = []
         self.has_finished = anyio.Event()
 
@@ -147,8 +156,9 @@ class _GroupRun:
         for pair_run in pair_runs:
             for request in pair_run.running.wanted:
                 ids = self.assembler.assemble(request.prompt)
+                self.assembled[pair_run, request.key] = ids
                 if not self.reference:
-                    self.reference = ids
+                    self.reference = list(ids)
                 else:
                     del self.reference[common_prefix(self.reference, ids) :]
 
@@ -165,7 +175,7 @@ class _GroupRun:
             self.has_finished.set()
 
     def _submit(self, pair_run: _PairRun, request: Request, tasks: TaskGroup) -> None:
-        ids = self.assembler.assemble(request.prompt)
+        ids = self.assembled.pop((pair_run, request.key), None) or self.assembler.assemble(request.prompt)
         identity = _identity(request, ids)
         job = self.jobs.get(identity)
         if job is None:
@@ -178,8 +188,11 @@ class _GroupRun:
         pair_run.jobs[request.key] = job
 
     async def _answer(self, job: _Job, request: Request, ids: list[int], tasks: TaskGroup) -> None:
-        with job.scope:
+        if self.scheduler.decides is None:
             job.reply = await self._ask(request, ids)
+        elif not job.is_cancelled:
+            with anyio.CancelScope() as job.scope:
+                job.reply = await self._ask(request, ids)
         if job.reply is None:
             return
         waiters, job.waiters = job.waiters, []
@@ -198,17 +211,21 @@ class _GroupRun:
             message = f"the prompt has {len(ids)} tokens and {output_tokens} are reserved, the model takes {limit}"
             return Failed(key=request.key, status="too_long", message=message)
         own_tokens = len(ids) - common_prefix(self.reference, ids) + output_tokens
-        async with self.admission.request(self.group.number, own_tokens):
-            with self.scheduler.progress.in_flight():
-                try:
-                    return await self._call_engine(request, ids)
-                except RequestError as error:
-                    return Failed(key=request.key, status="engine_error", message=str(error))
+        await self.admission.acquire(self.group.number, own_tokens)
+        self.scheduler.progress.enter_engine()
+        try:
+            return await self._call_engine(request, ids)
+        except RequestError as error:
+            return Failed(key=request.key, status="engine_error", message=str(error))
+        finally:
+            self.scheduler.progress.leave_engine()
+            self.admission.release(own_tokens)
 
     async def _call_engine(self, request: Request, ids: list[int]) -> Reply:
         engine, priority = self.scheduler.engine, self.group.number
         if isinstance(request, Choose):
-            chosen = await engine.choose(ids, self.scheduler.label_ids(request), priority=priority, replica=self.replica)
+            labels = self.scheduler.label_ids(request)
+            chosen = await engine.choose(ids, labels, priority=priority, replica=self.replica)
             self.scheduler.progress.add_tokens(chosen.usage)
             return Chosen(key=request.key, logprobs=chosen.logprobs, usage=chosen.usage)
         written = await engine.write(
@@ -232,7 +249,7 @@ class _GroupRun:
         for key, job in jobs.items():
             job.waiters.remove((pair_run, key))
             if not job.waiters:
-                job.scope.cancel()
+                job.cancel()
                 self.jobs = {identity: each for identity, each in self.jobs.items() if each is not job}
             running.take(_cancelled(key))
 
@@ -250,6 +267,8 @@ class _GroupRun:
 
 def common_prefix(left: list[int], right: list[int]) -> int:
     """How many leading ids are the same: a binary search over slices, which compare at C speed."""
+    if right[: len(left)] == left:
+        return len(left)
     low, high = 0, min(len(left), len(right))
     while low < high:
         middle = (low + high + 1) // 2

@@ -25,29 +25,17 @@ SECTIONS: dict[str, type[Struct]] = {
     "runtime": Runtime,
 }
 OPTION_OF_FIELD = {"kv_cache_bytes": "kv-cache-memory", "engine_args": "engine-arg"}
-"""Fields whose option has another name than theirs."""
+"""Fields whose option has another name than theirs; both names are understood."""
 
-_UNITS = {
-    "": 1,
-    "b": 1,
-    "k": 10**3,
-    "m": 10**6,
-    "g": 10**9,
-    "t": 10**12,
-    "ki": 2**10,
-    "mi": 2**20,
-    "gi": 2**30,
-    "ti": 2**40,
-}
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 
 
 def option_names() -> dict[str, tuple[str, str]]:
     """For each option its section and field."""
-    return {
-        OPTION_OF_FIELD.get(field, field.replace("_", "-")): (section, field)
-        for section, kind in SECTIONS.items()
-        for field in kind.__struct_fields__
-    }
+    fields = [(section, field) for section, kind in SECTIONS.items() for field in kind.__struct_fields__]
+    by_field = {field.replace("_", "-"): (section, field) for section, field in fields}
+    renamed = {OPTION_OF_FIELD[field]: (section, field) for section, field in fields if field in OPTION_OF_FIELD}
+    return by_field | renamed
 
 
 def make_config(

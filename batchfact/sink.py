@@ -27,8 +27,8 @@ from msgspec import Struct
 from batchfact.config import FoldPolicy, OutputOptions
 from batchfact.errors import RunFailedError, UsageError, nearest
 from batchfact.journal import Journal
-from batchfact.paradigms.fold import finding_label, finding_status, fold
-from batchfact.records import Finding, Outcome, Unscored, Usage, Verdict
+from batchfact.paradigms.fold import finding_label, finding_status, fold_outcome
+from batchfact.records import Finding, Outcome, Usage, Verdict
 from batchfact.source import Shard, Source, open_filesystem, row_hashes
 
 METADATA_KEY = "batchfact"
@@ -166,7 +166,7 @@ def merge(
 
 def verdict_columns(outcomes: Sequence[Outcome], policy: FoldPolicy) -> tuple[list[pa.Array], Totals]:
     """The arrays of VERDICT_FIELDS for some rows, and the rows' counts."""
-    verdicts = [_fold(outcome, policy) for outcome in outcomes]
+    verdicts = [fold_outcome(outcome, policy) for outcome in outcomes]
     scored = [verdict if isinstance(verdict, Verdict) else None for verdict in verdicts]
     statuses = [verdict.status for verdict in verdicts]
     labels = [verdict.label if verdict else None for verdict in scored]
@@ -193,12 +193,6 @@ def verdict_columns(outcomes: Sequence[Outcome], policy: FoldPolicy) -> tuple[li
         usage=Usage(*(sum(counts) for counts in tokens)),
     )
     return columns, totals
-
-
-def _fold(outcome: Outcome, policy: FoldPolicy) -> Verdict | Unscored:
-    if outcome.status == "ok":
-        return fold(outcome.findings, policy)
-    return Unscored(status=outcome.status, message=outcome.message or "", findings=outcome.findings)
 
 
 def _findings_column(rows: Sequence[tuple[Finding, ...]], policy: FoldPolicy) -> pa.ListArray:

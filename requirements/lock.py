@@ -21,9 +21,7 @@ TORCH_INDEX = "https://download.pytorch.org/whl/cpu"
 
 # Why a package that vLLM declares is not in the lock; each was shown to be unneeded by running vLLM without it.
 LEFT_OUT = {
-    "images, sound and video: scoring reads text": (
-        "torchvision torchaudio torchcodec opencv-python-headless pycountry"
-    ),
+    "images, sound and video: scoring reads text": ("torchvision torchaudio torchcodec opencv-python-headless"),
     "kernels for GPUs, 1 GB; vLLM turns it off on a CPU": "triton",
     "speculative decoding by n-grams": "numba llvmlite",
     "vLLM's HTTP server, cloud tools and metrics; batchfact runs the engine itself": (

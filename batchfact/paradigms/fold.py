@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from batchfact.config import FoldPolicy
-from batchfact.records import Finding, FindingStatus, Label, PairStatus, Unscored, Verdict
+from batchfact.records import Finding, FindingStatus, Label, Outcome, PairStatus, Unscored, Verdict
 
 State = Literal["ok", "unknown", "not_applicable"]
 
@@ -56,6 +56,13 @@ def fold(findings: Sequence[Finding], policy: FoldPolicy) -> Verdict | Unscored:
     if unknown and (policy.aggregation == "mean" or not decides(ok, policy)):
         return unscored(kept, unknown, policy)
     return verdict(kept, ok, policy)
+
+
+def fold_outcome(outcome: Outcome, policy: FoldPolicy) -> Verdict | Unscored:
+    """A row's verdict; a row that no model was asked about keeps its own reason."""
+    if outcome.status == "ok":
+        return fold(outcome.findings, policy)
+    return Unscored(status=outcome.status, message=outcome.message or "", findings=outcome.findings)
 
 
 def verdict(findings: tuple[Finding, ...], ok: Sequence[Finding], policy: FoldPolicy) -> Verdict:

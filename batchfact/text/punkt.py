@@ -6,6 +6,8 @@ imported at the first sentence, not with the package.
 
 from __future__ import annotations
 
+import re
+import string
 import tomllib
 from functools import cache
 from importlib.resources import files
@@ -30,6 +32,15 @@ class Parameters(Struct, frozen=True, forbid_unknown_fields=True):
     after_times: frozenset[str]
 
 
+class Abbreviations(set[str]):
+    """Known abbreviations, and any letters with full stops between them (u.s, j.r.r, p.m)."""
+
+    DOTTED = re.compile(r"[^\W\d_](?:\.[^\W\d_])+")
+
+    def __contains__(self, word: object) -> bool:
+        return super().__contains__(word) or (isinstance(word, str) and self.DOTTED.fullmatch(word) is not None)
+
+
 class Orthography(dict[str, int]):
     """Which words were seen in which case; unlike Punkt's defaultdict it does not grow with every word asked for."""
 
@@ -48,6 +59,13 @@ def parameters() -> Parameters:
 
 
 @cache
+def abbreviations(*, lower_case: bool = False) -> Abbreviations:
+    """With `lower_case`, single letters too: there initials cannot be told by their capital."""
+    letters = string.ascii_lowercase if lower_case else ""
+    return Abbreviations({*parameters().abbreviations, *letters})
+
+
+@cache
 def punkt(*, lower_case: bool) -> PunktSentenceTokenizer:
     """The splitter, made once; `lower_case` for text without capitals.
 
@@ -59,9 +77,7 @@ def punkt(*, lower_case: bool) -> PunktSentenceTokenizer:
     made = PunktParameters()
     made.collocations = set(shipped.collocations)
     made.sent_starters = set(shipped.starters)
-    made.abbrev_types = set(shipped.abbreviations)
-    if lower_case:
-        made.abbrev_types |= set("abcdefghijklmnopqrstuvwxyz")
+    made.abbrev_types = abbreviations(lower_case=lower_case)
     known = dict.fromkeys(shipped.starters, BEGINS_IN_LOWER_CASE)
     made.ortho_context = Orthography(known, BEGINS_IN_LOWER_CASE if lower_case else 0)
     return PunktSentenceTokenizer(made)

@@ -21,7 +21,7 @@ from itertools import pairwise
 from msgspec import Struct
 
 from batchfact.records import Span
-from batchfact.text.punkt import parameters, punkt
+from batchfact.text.punkt import abbreviations, parameters, punkt
 
 MAX_PIECE = 2000
 """Code points that Punkt sees at once; a sentence longer than this is cut, at white space where there is any."""
@@ -99,8 +99,10 @@ def breaks_between(text: str, before: tuple[int, int], after: tuple[int, int], s
     line = text[slice(*before)].strip()
     if line.rstrip(CLOSERS)[-1:] in tuple(STOPS) and not ends_in_abbreviation(line):
         return True
-    goes_on = not style.lower_case and text[after[0] : after[1]].lstrip()[:1].islower()
-    return not goes_on and (len(line) < WRAPPED_LINE or BULLET.match(text, *before) is not None)
+    following = text[slice(*after)]
+    if not style.lower_case and following.lstrip()[:1].islower():
+        return False
+    return not following[0].isspace() if BULLET.match(text, *before) else len(line) < WRAPPED_LINE
 
 
 def opens_item(text: str, line: tuple[int, int]) -> bool:
@@ -108,7 +110,7 @@ def opens_item(text: str, line: tuple[int, int]) -> bool:
 
 
 def ends_in_abbreviation(line: str) -> bool:
-    return line.endswith(".") and line.rsplit(None, 1)[-1][:-1].lower() in parameters().abbreviations
+    return line.endswith(".") and line.rsplit(None, 1)[-1][:-1].lower() in abbreviations()
 
 
 def starts(text: str, start: int, end: int, style: Style) -> Iterator[int]:
@@ -116,7 +118,7 @@ def starts(text: str, start: int, end: int, style: Style) -> Iterator[int]:
     if not ANY_STOP.search(text, start, end - 1) and end - start <= MAX_PIECE:
         return iter((start,))
     bullet = BULLET.match(text, start, end)
-    first = bullet.end() if bullet else start
+    first = bullet.end() if bullet and bullet.end() < end else start
     found = [place for edge in edges(text, first, end) for place in piece_starts(text, *edge, style)]
     found[0] = start
     return with_opening_quotes(text, found) if '"' in text[start:end] or "“" in text[start:end] else iter(found)
@@ -176,8 +178,11 @@ def plain_starts(piece: str) -> list[int]:
 
 def white_space_before(text: str, start: int, end: int) -> int:
     """The end of the last word that is whole before `end`, or `end` where a single word fills it all."""
-    head = text[start:end].rsplit(None, 1)
-    return start + len(text[start:end]) - len(head[-1]) if len(head) == 2 else end
+    head = text[start:end]
+    if head[-1].isspace() or text[end].isspace():
+        return end
+    *_, last = head.rsplit(None, 1)
+    return end - len(last) if len(last) < len(head) else end
 
 
 def with_opening_quotes(text: str, found: list[int]) -> Iterator[int]:

@@ -1,13 +1,12 @@
 """An engine that answers at once, from the prompt alone: for tests of everything around an engine.
 
 It comes in through the entry point like any other engine. `--engine-arg` sets its faults: `latency_s`, `die_after`
-(requests), `fail_key_text` (prompts holding this text fail), `kv_tokens`, `max_num_seqs`, `log` (a file that gets a line
-per request).
+(requests), `fail_key_text` (prompts holding this text fail), `kv_tokens`, `max_num_seqs`, `log` (a file that gets a
+line per request).
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import re
@@ -17,7 +16,15 @@ from pathlib import Path
 
 import anyio
 
-from batchfact.engines.base import Capacity, ChooseAnswer, EngineSpec, LabelIds, RequestError, WriteAnswer
+from batchfact.engines.base import (
+    Capacity,
+    ChooseAnswer,
+    EngineSpec,
+    LabelIds,
+    RequestError,
+    Tokenizer,
+    WriteAnswer,
+)
 from batchfact.errors import RunFailedError
 from batchfact.records import Message, Usage
 
@@ -54,7 +61,7 @@ class FakeTokenizer:
 class FakeEngine:
     def __init__(self, spec: EngineSpec) -> None:
         extra = spec.extra
-        self.tokenizer = FakeTokenizer()
+        self.tokenizer: Tokenizer = FakeTokenizer()
         self.capacity = Capacity(
             kv_tokens=int(extra.get("kv_tokens", 10_000_000)),
             block_tokens=32,
@@ -65,7 +72,7 @@ class FakeEngine:
         self.latency_s = float(extra.get("latency_s", 0))
         self.die_after = int(extra["die_after"]) if "die_after" in extra else None
         self.fail_key_text = extra.get("fail_key_text")
-        self.log = Path(extra["log"]).open("a", encoding="utf-8") if "log" in extra else None
+        self.log = Path(extra["log"]) if "log" in extra else None
         self.num_requests = 0
 
     async def choose(self, prompt_ids: list[int], labels: LabelIds, *, priority: int, replica: int) -> ChooseAnswer:
@@ -97,8 +104,8 @@ class FakeEngine:
     async def _work(self, prompt_ids: list[int], priority: int, replica: int) -> None:
         self.num_requests += 1
         if self.log:
-            self.log.write(f"{priority} {replica} {len(prompt_ids)}\n")
-            self.log.flush()
+            with self.log.open("a", encoding="utf-8") as log:
+                log.write(f"{priority} {replica} {len(prompt_ids)}\n")
         if self.die_after is not None and self.num_requests > self.die_after:
             raise RunFailedError("the engine died; the same command goes on from the journal")
         if self.fail_key_text and self.fail_key_text in self.tokenizer.decode(prompt_ids):
@@ -110,8 +117,7 @@ class FakeEngine:
 
 
 def _fraction(ids: list[int]) -> float:
-    digest = hashlib.blake2b(repr(ids).encode(), digest_size=4).digest()
-    return int.from_bytes(digest) / 2**32
+    return hash(tuple(ids)) % 2**32 / 2**32  # hashes of integers are the same in every process
 
 
 class Factory:

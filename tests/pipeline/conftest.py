@@ -58,9 +58,7 @@ def make_scheduler() -> Callable[..., Scheduler]:
 def score_all() -> Callable[..., Any]:
     """Runs a scheduler over groups with a stream of any buffer size and gives the outcomes as they came."""
 
-    async def score(
-        scheduler: Scheduler, groups: list[DocumentGroup | Rejected], buffer: float = 8
-    ) -> list[Outcome]:
+    async def score(scheduler: Scheduler, groups: list[DocumentGroup | Rejected], buffer: float = 8) -> list[Outcome]:
         async def stream() -> Any:
             for group in groups:
                 yield group
@@ -74,8 +72,7 @@ def score_all() -> Callable[..., Any]:
 
         async with anyio.create_task_group() as tasks, receive:
             tasks.start_soon(run)
-            async for outcome in receive:
-                outcomes.append(outcome)
+            outcomes.extend([outcome async for outcome in receive])
         return outcomes
 
     return score

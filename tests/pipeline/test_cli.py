@@ -48,7 +48,9 @@ def rows(path: Path) -> list[dict[str, Any]]:
 
 
 def verdicts(path: Path) -> list[tuple[Any, ...]]:
-    return [(row["summary"], row["batchfact_label"], row["batchfact_score"], row["batchfact_status"]) for row in rows(path)]
+    return [
+        (row["summary"], row["batchfact_label"], row["batchfact_score"], row["batchfact_status"]) for row in rows(path)
+    ]
 
 
 def test_run_writes_every_row_in_order_with_its_columns(cli: CommandLine, make_input: Any, tmp_path: Path) -> None:
@@ -65,7 +67,9 @@ def test_rows_that_cannot_be_scored_have_a_status_and_the_rest_is_scored(
     cli: CommandLine, make_input: Any, tmp_path: Path
 ) -> None:
     long = "word " * 300_000
-    cli.run(make_input([("", "A."), (None, "A."), ("A.", " "), ("A.", None), (long, "A."), ("A.", "A.")]), "out.parquet")
+    cli.run(
+        make_input([("", "A."), (None, "A."), ("A.", " "), ("A.", None), (long, "A."), ("A.", "A.")]), "out.parquet"
+    )
     found = rows(tmp_path / "out.parquet")
 
     assert [row["batchfact_status"] for row in found] == [
@@ -222,7 +226,11 @@ def test_ctrl_c_keeps_the_finished_rows_and_exits_with_130(cli: CommandLine, mak
     words = ["run", source, "out.parquet", "--engine", "fake", "--model", cli.model, "--engine-arg", f"log={log}"]
     slow = ["--engine-arg", "latency_s=0.2", "--engine-arg", "max_num_seqs=1"]
     process = subprocess.Popen(
-        cli.args(*words, *slow), cwd=tmp_path, stderr=subprocess.PIPE, text=True, env=os.environ | {"PYTHONUNBUFFERED": "1"}
+        cli.args(*words, *slow),
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONUNBUFFERED": "1"},
     )
     wait_for_lines(log, 12)
     process.send_signal(signal.SIGINT)
@@ -283,7 +291,17 @@ def test_plan_counts_documents_windows_and_requests(cli: CommandLine, make_input
 @pytest.mark.parametrize("mode", ["--reasoning", "--label-only"])
 def test_explain_shows_the_exact_prompts(cli: CommandLine, make_input: Any, paradigm: str, mode: str) -> None:
     done = cli(
-        "explain", make_input(PAIRS), "--row", "5", "--paradigm", paradigm, mode, "--engine", "fake", "--model", cli.model
+        "explain",
+        make_input(PAIRS),
+        "--row",
+        "5",
+        "--paradigm",
+        paradigm,
+        mode,
+        "--engine",
+        "fake",
+        "--model",
+        cli.model,
     )
 
     assert "Item 5." in done.stdout

@@ -13,7 +13,9 @@ from batchfact.scheduler import common_prefix
 
 pytestmark = pytest.mark.anyio
 
-PAIRS = [(f"Document number {i // 3}. It is about item {i // 3}.", f"Item {i}. Sold. For {i % 2} euro.") for i in range(24)]
+PAIRS = [
+    (f"Document number {i // 3}. It is about item {i // 3}.", f"Item {i}. Sold. For {i % 2} euro.") for i in range(24)
+]
 
 
 @pytest.mark.parametrize("buffer", [0, 1, 8])
@@ -36,9 +38,7 @@ async def test_answers_do_not_depend_on_admission(
         return {outcome.row: outcome.findings for outcome in outcomes}
 
     roomy = await score_all(make_scheduler(make_engine(), "qg-qa"), make_groups(PAIRS))
-    tight = await score_all(
-        make_scheduler(make_engine(max_num_seqs="1", kv_tokens="64"), "qg-qa"), make_groups(PAIRS)
-    )
+    tight = await score_all(make_scheduler(make_engine(max_num_seqs="1", kv_tokens="64"), "qg-qa"), make_groups(PAIRS))
 
     assert findings(roomy) == findings(tight)
 
@@ -188,5 +188,3 @@ def test_common_prefix_counts_leading_equal_ids() -> None:
     assert common_prefix([1, 2, 3], [1, 2, 4, 3]) == 2
     assert common_prefix([1, 2], [1, 2]) == 2
     assert common_prefix([9, 2], [1, 2]) == 0
-
-

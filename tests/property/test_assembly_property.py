@@ -18,10 +18,11 @@ MARKERS = {
     "sentencepiece": ("<s>", "</s>", "<unk>"),
 }
 
-words = st.sampled_from(
-    ["Yes", "no", " the", "mayor", ". ", ".", "\n", "\n\n", " ", "  ", "\t", "-", "it's", "'", "s", "2019", "é", "́"]
-    + ["北京", "。", "🙂", "<", "|", ">", "im_end", "(", ")\n", "\r\n", "\u00a0", "\u200b"]
+FRAGMENTS = (
+    *("Yes", "no", " the", "mayor", ". ", ".", "\n", "\n\n", " ", "  ", "\t", "-", "it's", "'", "s", "2019", "é"),
+    *("\u0301", "北京", "。", "🙂", "<", "|", ">", "im_end", "(", ")\n", "\r\n", "\u00a0", "\u200b"),
 )
+words = st.sampled_from(FRAGMENTS)
 plain_text = st.lists(words, max_size=12).map("".join) | st.text(max_size=20)
 template_text = st.lists(
     st.sampled_from(["Document:\n", "\n\nSentence:\n", "\nAnswer:", " ", "\n", "\n\n", "Is it so? ", '"', "Is"]),

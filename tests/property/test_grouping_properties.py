@@ -59,7 +59,7 @@ def test_window_joins_all_pairs_of_a_document_within_the_look_ahead(texts, rows_
     rows, found = run(texts, "window", rows_ahead, memory, 256)
     group_of = {pair.row: item.number for item in found if isinstance(item, DocumentGroup) for pair in item.pairs}
     pairs = [row for row in rows if isinstance(row, Pair)]
-    firsts = {}
+    firsts: dict[str, int] = {}
     for index, pair in enumerate(pairs):
         first = firsts.get(pair.document)
         if first is None or group_of[pairs[first].row] != group_of[pair.row]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -43,11 +45,9 @@ def small_batches(monkey):
 @settings(max_examples=60, deadline=None)
 @given(steps)
 def test_the_journal_equals_a_dictionary(steps):
-    import pytest
-
     with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as monkey:
         small_batches(monkey)
-        monkey.setattr(module.os, "fsync", lambda descriptor: None)
+        monkey.setattr(os, "fsync", lambda descriptor: None)
         folder = Path(name) / "journal"
         journal = Journal.open(folder, {}, {}, {})
         wanted = {}

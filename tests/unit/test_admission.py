@@ -12,9 +12,7 @@ pytestmark = pytest.mark.anyio
 
 
 def admission(*, kv_tokens: int = 10_000, max_num_seqs: int = 2) -> Admission:
-    return Admission(
-        Capacity(kv_tokens=kv_tokens, block_tokens=32, max_num_seqs=max_num_seqs, max_model_len=8192)
-    )
+    return Admission(Capacity(kv_tokens=kv_tokens, block_tokens=32, max_num_seqs=max_num_seqs, max_model_len=8192))
 
 
 class Holder:
@@ -27,9 +25,12 @@ class Holder:
 
     async def hold(self, name: str, priority: int, tokens: int = 32) -> None:
         self.release[name] = anyio.Event()
-        async with self.admission.request(priority, tokens):
+        await self.admission.acquire(priority, tokens)
+        try:
             self.admitted.append(name)
             await self.release[name].wait()
+        finally:
+            self.admission.release(tokens)
 
 
 async def test_no_more_than_twice_the_sequences_are_in_flight() -> None:

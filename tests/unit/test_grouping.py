@@ -102,8 +102,13 @@ def test_window_reads_no_more_than_the_look_ahead_needs(tmp_path):
 
 def test_none_reads_one_row_ahead(tmp_path):
     taken = []
-    groups = group((taken.append(pair.row) or pair for pair in rows("abc")), tmp_path, "none")
-    next(groups)
+
+    def watched():
+        for pair in rows("abc"):
+            taken.append(pair.row)
+            yield pair
+
+    next(group(watched(), tmp_path, "none"))
     assert taken == [0, 1]
 
 
@@ -194,6 +199,6 @@ def test_a_full_disk_is_one_clear_error(tmp_path, mode, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("batchfact.spill._write_bytes", full)
-    with pytest.raises(RunFailedError, match="disk of .* is full; finished rows are kept"):
+    with pytest.raises(RunFailedError, match=r"disk of .* is full; finished rows are kept"):
         list(group(rows([f"d{row}" for row in range(30)]), tmp_path, mode, look_ahead_bytes=100))
     assert not left_behind(tmp_path)

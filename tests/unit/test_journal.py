@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from pathlib import Path
 
 import filelock
 import pyarrow.parquet as pq
@@ -322,8 +323,8 @@ def killed(*args, **kwargs):
 SEAMS = {
     "write_table": (pq.ParquetWriter, "write_table"),
     "fsync": (os, "fsync"),
-    "replace": (module.Path, "replace"),
-    "unlink": (module.Path, "unlink"),
+    "replace": (Path, "replace"),
+    "unlink": (Path, "unlink"),
 }
 
 
@@ -350,7 +351,7 @@ def test_parts_that_a_damaged_wider_one_was_to_replace_are_used_again(folder, mo
         for row in range(COMPACT_PARTS):
             journal.append([outcome(row)])
         with monkeypatch.context() as patch:
-            patch.setattr(module.Path, "unlink", killed)
+            patch.setattr(Path, "unlink", killed)
             with pytest.raises(KilledError):
                 journal.compact_if_needed()
     (folder / f"part-{0:08d}-{COMPACT_PARTS - 1:08d}.parquet").write_bytes(b"damaged")
@@ -383,7 +384,7 @@ def test_a_long_run_never_has_many_parts(folder, monkeypatch):
             journal.append([outcome(number), outcome(0, number)])
             journal.compact_if_needed()
             assert journal.num_parts <= 3 * COMPACT_PARTS
-        assert list(journal.committed())[0] == (0, 299)
+        assert next(journal.committed()) == (0, 299)
         assert journal.num_rows == 300
     with open_journal(folder) as journal:
         assert journal.num_rows == 300

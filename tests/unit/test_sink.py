@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import json
 import math
 import os
@@ -177,7 +177,7 @@ RICH = {
     "category": pa.array(["x", "y", "x"]).dictionary_encode(),
     "nested": pa.array([{"a": [1, 2], "b": {"c": "x"}}, None, {"a": None, "b": {"c": None}}]),
     "table": pa.array([[("k", 1)], [], None], pa.map_(pa.string(), pa.int64())),
-    "day": pa.array([datetime.date(2024, 1, 2), None, None]),
+    "day": pa.array([dt.date(2024, 1, 2), None, None]),
     "at": pa.array([1, 2, None], pa.timestamp("us", tz="Europe/Berlin")),
     "price": pa.array([Decimal("1.50"), None, Decimal("2.25")]),
     "blob": pa.array([b"\x00\xff", None, b""], pa.large_binary()),
@@ -269,7 +269,7 @@ def test_a_limit_writes_the_first_rows_of_the_first_shards(folder):
 
 def test_many_batches_and_row_groups_stay_in_input_order(folder):
     given = table([f"d{n // 3}" for n in range(3000)], [f"s{n}" for n in range(3000)], n=range(3000))
-    told = []
+    told: list[int] = []
     run(folder, source_of(folder, given, row_group_size=700), progress=told.append)
     assert pq.read_table(folder / "out.parquet")["n"].to_pylist() == list(range(3000))
     assert sum(told) == 3000 and len(told) > 2

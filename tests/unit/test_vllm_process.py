@@ -41,7 +41,7 @@ def run(tmp_path: Path, what: str, log_file: Path | str = "") -> subprocess.Comp
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     command = [sys.executable, str(script), what, str(log_file)]
     # Waiting for the output's end is waiting for every process that holds it.
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
 
 
 def test_a_script_without_a_guard_runs_once_and_its_child_writes_to_the_log(tmp_path):

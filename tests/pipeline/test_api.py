@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+import batchfact
+
+PAIRS = [("The shop sold 3 lamps.", "Three lamps were sold."), ("", "Nothing."), ("A cat sat.", "A dog sat. It ran.")]
+
+
+@pytest.fixture
+def options(fake_model: Path) -> dict[str, Any]:
+    return {"engine": "fake", "model": str(fake_model)}
+
+
+def test_a_list_gives_verdicts_in_its_order(options: dict[str, Any]) -> None:
+    first, empty, last = batchfact.score(PAIRS, **options)
+
+    assert isinstance(first, batchfact.Verdict)
+    assert isinstance(empty, batchfact.Unscored)
+    assert empty.status == "empty_document"
+    assert len(last.findings) == 2
+
+
+def test_mappings_are_read_by_the_columns_names(options: dict[str, Any]) -> None:
+    pairs = [{"source": document, "summary": summary, "id": 1} for document, summary in PAIRS]
+
+    assert batchfact.score(pairs, document_column="source", **options) == batchfact.score(PAIRS, **options)
+
+
+def test_a_table_gets_the_columns_of_the_output(options: dict[str, Any]) -> None:
+    documents, summaries = zip(*PAIRS, strict=True)
+    table = pa.table({"id": [1, 2, 3], "document": documents, "summary": summaries})
+    scored = batchfact.score(table, **options)
+
+    assert scored.select(["id", "document", "summary"]) == table
+    assert scored["batchfact_status"].to_pylist() == ["ok", "empty_document", "ok"]
+
+
+def test_a_data_frame_keeps_its_index(options: dict[str, Any]) -> None:
+    frame = pd.DataFrame(PAIRS, columns=["document", "summary"], index=["a", "b", "c"])
+    scored = batchfact.score(frame, **options)
+
+    assert list(scored.index) == ["a", "b", "c"]
+    assert list(scored["batchfact_status"]) == ["ok", "empty_document", "ok"]
+
+
+def test_a_missing_column_names_the_nearest(options: dict[str, Any]) -> None:
+    with pytest.raises(batchfact.BatchfactError, match="did you mean 'documnt'"):
+        batchfact.score(pa.table({"documnt": ["a"], "summary": ["b"]}), **options)
+
+
+def test_an_unknown_option_names_the_nearest(options: dict[str, Any]) -> None:
+    with pytest.raises(batchfact.BatchfactError, match="did you mean 'threshold'"):
+        batchfact.score(PAIRS, treshold=0.4, **options)
+
+
+@pytest.mark.anyio
+async def test_score_works_beside_a_running_loop(options: dict[str, Any]) -> None:
+    assert len(batchfact.score(PAIRS, **options)) == 3
+
+
+@pytest.mark.anyio
+async def test_a_scorer_scores_several_streams_with_one_engine(options: dict[str, Any]) -> None:
+    async def stream() -> AsyncIterator[tuple[str, str]]:
+        for number in range(10):
+            yield f"Document {number // 2}.", f"Summary {number}."
+
+    async with batchfact.Scorer(**options) as scorer:
+        from_list = [scored async for scored in scorer.score(PAIRS)]
+        from_stream = [scored async for scored in scorer.score(stream(), look_ahead=3)]
+
+    assert sorted(scored.row for scored in from_list) == [0, 1, 2]
+    assert sorted(scored.row for scored in from_stream) == list(range(10))
+
+
+@pytest.mark.anyio
+async def test_a_reader_may_leave_early(options: dict[str, Any]) -> None:
+    async with batchfact.Scorer(**options) as scorer:
+        scores = scorer.score([(f"Document {i}.", "A. B.") for i in range(200)])
+        async for _ in scores:
+            break
+        await scores.aclose()
+
+        assert len([scored async for scored in scorer.score(PAIRS)]) == 3
+
+
+@pytest.mark.anyio
+async def test_a_dead_engine_is_raised_as_itself(options: dict[str, Any]) -> None:
+    async def score() -> None:
+        async with batchfact.Scorer(engine_args={"die_after": "1"}, **options) as scorer:
+            async for _ in scorer.score([(f"Document {i}.", "A. B.") for i in range(20)]):
+                pass
+
+    with pytest.raises(batchfact.BatchfactError, match="engine died"):
+        await score()
+
+
+def test_a_script_without_a_main_guard_works(options: dict[str, Any], tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        f"import batchfact\nprint(len(batchfact.score({PAIRS!r}, engine='fake', model={options['model']!r})))\n"
+    )
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60, check=True)
+
+    assert done.stdout == "3\n"

@@ -1,0 +1,84 @@
+"""Imports go one way, as docs/ARCHITECTURE.md draws it."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[2] / "batchfact"
+
+LAYERS: list[set[str]] = [
+    {"records", "errors"},
+    {"config"},
+    {"text", "engines.base", "prompts", "progress"},
+    {"paradigms"},
+    {"models", "spill"},
+    {"source", "grouping", "assembly", "admission", "engines", "journal", "settings"},
+    {"sink", "committing", "stopping"},
+    {"scheduler", "preparation"},
+    {"pipeline", "planning", "explaining", "reducing"},
+    {"api"},
+    {"", "cli", "__main__"},
+]
+"""From the bottom up. A module may import its own layer and those above in this list."""
+
+ONLY_IN = {"vllm": "engines", "torch": "engines", "typer": "cli", "rich": "cli"}
+"""Packages that one of our packages alone may import."""
+
+
+def name_of(path: Path) -> str:
+    name = ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
+    return name.removesuffix("__init__").rstrip(".")
+
+
+def layer_of(module: str) -> int:
+    """The layer of the longest name in LAYERS that is the module or a package of it."""
+    names = [".".join(module.split(".")[:n]) for n in range(module.count(".") + 1, 0, -1)]
+    for name in names:
+        for number, layer in enumerate(LAYERS):
+            if name in layer:
+                return number
+    raise AssertionError(f"batchfact.{module} has no layer: add it where it belongs")
+
+
+def imports_of(path: Path) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+MODULES = sorted(PACKAGE.rglob("*.py"))
+
+
+def known(module: str) -> bool:
+    return (PACKAGE / Path(*module.split("."))).with_suffix(".py").exists() or (
+        PACKAGE / Path(*module.split(".")) / "__init__.py"
+    ).exists()
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_imports_go_down_the_layers_only(path: Path) -> None:
+    own = layer_of(name_of(path))
+    ours = {name.removeprefix("batchfact.") for name in imports_of(path) if name.startswith("batchfact.")}
+    wrong = {name for name in ours if known(name) and layer_of(name) > own}
+
+    assert not wrong
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_some_packages_have_one_home(path: Path) -> None:
+    own = name_of(path).split(".")[0]
+    wrong = {
+        name
+        for name in imports_of(path)
+        for package, home in ONLY_IN.items()
+        if name.split(".")[0] == package and own != home
+    }
+
+    assert not wrong
