@@ -201,5 +201,12 @@ def _merge(prepared: Prepared, journal: Journal, progress: Progress) -> Totals:
 
     config = prepared.config
     return merge(
-        prepared.source, journal, config.output, config.fold, config.columns, preparation.metadata(prepared), add
+        prepared.source,
+        journal,
+        config.output,
+        config.fold,
+        config.columns,
+        preparation.metadata(prepared),
+        add,
+        limit=config.runtime.limit,
     )

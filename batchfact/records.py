@@ -220,7 +220,10 @@ class Finding(Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def label_mass(self) -> float | None:
         """The two labels' probability under the full vocabulary, in [0, 1]."""
-        return None if self.logprobs is None else min(1.0, math.fsum(math.exp(logprob) for logprob in self.logprobs))
+        if self.logprobs is None:
+            return None
+        consistent, inconsistent = self.logprobs
+        return min(1.0, math.exp(consistent) + math.exp(inconsistent))
 
 
 class Verdict(Struct, frozen=True, kw_only=True):

@@ -49,7 +49,15 @@ def reduce_journal(
     check_output(source, target, config.columns, will_resume=to is None)
     fold = {"policy": config.fold, "columns": config.columns} if to is None else kept.fold
     with Journal.open(folder, kept.identity, fold, runtime) as opened:
-        return merge(source, opened, target, config.fold, config.columns, _metadata(kept.identity, config.fold))
+        return merge(
+            source,
+            opened,
+            target,
+            config.fold,
+            config.columns,
+            _metadata(kept.identity, config.fold),
+            limit=runtime.get("limit"),
+        )
 
 
 def _metadata(identity: Mapping[str, Any], fold: object) -> dict[str, Any]:

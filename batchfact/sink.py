@@ -94,7 +94,7 @@ def check_output(source: Source, output: str, columns: OutputOptions, *, will_re
     _check_columns(source, columns)
     filesystem, path = open_filesystem(output)
     _refuse_input(source, filesystem, path, output)
-    kind = filesystem.get_file_info(path).type
+    kind = _kind(filesystem, path, output)
     if kind != pafs.FileType.NotFound and not will_resume:
         raise UsageError(f"output {output} exists already; name another, or delete it first")
     wanted = pafs.FileType.Directory if source.is_folder else pafs.FileType.File
@@ -341,6 +341,13 @@ def _check_columns(source: Source, columns: OutputOptions) -> None:
                 f"the input has a column {columns.column_prefix + field.name!r} already; choose another prefix than "
                 f"{columns.column_prefix!r} with --column-prefix, or leave that column out with --keep-columns"
             )
+
+
+def _kind(filesystem: pafs.FileSystem, path: str, output: str) -> pafs.FileType:
+    try:
+        return filesystem.get_file_info(path).type
+    except OSError as error:
+        raise UsageError(f"output {output} cannot be reached: {error}") from error
 
 
 def _refuse_input(source: Source, filesystem: pafs.FileSystem, path: str, output: str) -> None:

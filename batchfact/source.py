@@ -252,6 +252,7 @@ def _read_batches(shard: Shard, columns: list[str] | None, low: int, high: int) 
     """Rows `low` to `high` of a shard. Only row groups that hold some of them are touched."""
     try:
         with _open_parquet(shard) as file:
+            _refuse_another(file, shard)
             first = 0
             for group in range(file.num_row_groups):
                 rows = file.metadata.row_group(group).num_rows
@@ -262,6 +263,15 @@ def _read_batches(shard: Shard, columns: list[str] | None, low: int, high: int) 
         raise RunFailedError(
             f"{shard.path} cannot be read any more: {error}; finished rows are kept, restore the file and run again"
         ) from error
+
+
+def _refuse_another(file: pq.ParquetFile, shard: Shard) -> None:
+    # Fewer rows than were promised would end the stream early, and the output with it.
+    if file.metadata.num_rows != shard.rows:
+        raise RunFailedError(
+            f"{shard.path} was replaced during the run: it had {shard.rows:,} rows and has {file.metadata.num_rows:,}; "
+            "finished rows are kept, put the first file back and run again"
+        )
 
 
 def _read_group(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from bench import memory, sharing
+from bench import crashes, memory, sharing
 
-MEASUREMENTS = {"memory": memory, "sharing": sharing}
+MEASUREMENTS = {"crashes": crashes, "memory": memory, "sharing": sharing}
 
 
 def main() -> None:

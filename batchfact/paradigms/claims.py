@@ -47,20 +47,29 @@ class Claim(Struct, frozen=True):
     question: str
 
 
-def parse_claims(text: str, *, max_claims: int = MAX_CLAIMS) -> tuple[Claim, ...]:
+def parse_claims(text: str, summary: str, *, max_claims: int = MAX_CLAIMS) -> tuple[Claim, ...]:
     """The claims in a question generator's answer that can be verified, at most `max_claims`, in its order.
 
-    Text that was cut gives the claims that are complete. Dropped are claims whose entity is empty, a pronoun or a mere
-    yes or no; whose question is not a closed wh-question, or names its own answer; and later ones on the same entity.
+    Text that was cut gives the claims that are complete. Dropped are claims whose entity is empty, a pronoun, a mere
+    yes or no, or made up (no word of it in the summary); whose question is not a closed wh-question, or names its own
+    answer; and later ones on the same entity or with the same question, which cannot have two answers.
 
     Source: Xu 2024, section 3.3 (the three steps) and appendix D ("E1: Yes").
     """
-    kept: dict[str, Claim] = {}
+    kept: list[Claim] = []
+    seen: set[str] = set()
+    said = summary.casefold()
     for entity, question in written_claims(text):
-        claim = Claim(tidy(entity).rstrip(".").strip(), tidy(question))
-        if is_entity(claim.entity) and is_closed_question(claim.question) and not gives_away(claim):
-            kept.setdefault(plain(claim.entity), claim)
-    return tuple(kept.values())[:max_claims]
+        claim = Claim(tidy(entity), tidy(question))
+        names = {f"entity {plain(claim.entity)}", f"question {plain(claim.question)}"}
+        if can_be_verified(claim) and is_said(claim.entity, said) and not names & seen:
+            kept.append(claim)
+            seen |= names
+    return tuple(kept[:max_claims])
+
+
+def can_be_verified(claim: Claim) -> bool:
+    return is_entity(claim.entity) and is_closed_question(claim.question) and not gives_away(claim)
 
 
 def written_claims(text: str) -> Iterator[tuple[str, str]]:
@@ -90,8 +99,8 @@ def decode(text: str) -> Any:
 
 
 def tidy(text: str) -> str:
-    """Without outer quotes, and with single spaces."""
-    return " ".join(text.split()).strip("\"'“”‘’` ")
+    """With single spaces, and without quotation marks around it or a full stop behind it."""
+    return " ".join(text.split()).strip("\"'“”‘’` ").removesuffix(".").strip("\"'“”‘’` ")
 
 
 def plain(text: str) -> str:
@@ -102,16 +111,25 @@ def plain(text: str) -> str:
 
 def is_entity(entity: str) -> bool:
     """Whether `entity` names something: not empty, not a pronoun or several, not a yes or no."""
-    spoken = WORD.findall(entity.casefold())
+    spoken = WORD.findall(entity)
     if not spoken or plain(entity) in ANSWERS_ONLY or entity.casefold() in ANSWERS_ONLY:
         return False
-    return any(word not in PRONOUNS and word not in JOINING for word in spoken)
+    return any(
+        word.casefold() not in PRONOUNS | JOINING or (place > 0 and word[0].isupper() and word != "I")
+        for place, word in enumerate(spoken)
+    )
+
+
+def is_said(entity: str, said: str) -> bool:
+    """Whether `said`, a summary in folded case, holds the entity or a word of it that carries meaning."""
+    words_of_it = {word.partition("'")[0] for word in WORD.findall(entity.casefold())} - PRONOUNS - JOINING - ARTICLES
+    return entity.casefold() in said or any(word in said for word in words_of_it)
 
 
 def is_closed_question(question: str) -> bool:
     """Whether `question` is a wh-question with one short answer: not yes/no, not why, not a bare how."""
     spoken = WORD.findall(question.casefold())
-    if len(spoken) < 3 or spoken[0] in AUXILIARIES or spoken[0] == "why":
+    if len(spoken) < 2 or spoken[0] in AUXILIARIES or spoken[0] == "why":
         return False
     asked = next((index for index, word in enumerate(spoken) if word.partition("'")[0] in QUESTION_WORDS), None)
     if asked is None:

@@ -24,12 +24,12 @@ MAX_CLAIM_TOKENS = 384
 MAX_REASONED_CLAIM_TOKENS = 640
 """Room for five claims of usual length; with resolved text and the list of entities before them."""
 
-# Counted words, not characters: xgrammar 0.2.8 fails to compile a longer counted character class where its cache is on.
-WORD = r'[^ "\\{}\n\r\t]+'
+# Counts stay under 128: xgrammar 0.2.8 fails to compile a longer counted character class where its cache is on.
+CHARACTER, IN_WORD = r'[^"\\{}\n\r\t]', r'[^ "\\{}\n\r\t]'
 ASKING = "Who|Whom|Whose|What|Which|When|Where|How many|How much|How long|How old"
-QUESTION_PATTERN = rf"^({ASKING})( {WORD}){{2,20}}\?$"
-ENTITY_PATTERN = rf"^{WORD}( {WORD}){{0,8}}$"
-RESOLVED_PATTERN = rf"^{WORD}( {WORD}){{0,80}}$"
+QUESTION_PATTERN = rf"^({ASKING}) {CHARACTER}{{4,100}}\?$"
+ENTITY_PATTERN = rf"^{IN_WORD}{CHARACTER}{{0,60}}$"
+RESOLVED_PATTERN = rf"^{IN_WORD}{{1,30}}( {IN_WORD}{{1,30}}){{0,80}}$"
 
 
 def claims_schema(*, reasoning: bool) -> str:
@@ -87,7 +87,7 @@ def make_qg_qa(ask: PromptTemplate, verify: PromptTemplate, *, sentences_per_win
         about = Finding(start=window.start, end=window.end)
         if not isinstance(written, Written):
             return (failed(about, written),)
-        claims = parse_claims(written.text)
+        claims = parse_claims(written.text, pair.summary)
         if not claims:
             return (without_claims(about, written),)
         return (

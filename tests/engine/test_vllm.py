@@ -193,7 +193,7 @@ async def test_settings_that_vllm_refuses_are_a_usage_error(spec, tmp_path):
 
 async def test_too_little_memory_is_told_with_the_reason_from_the_log(spec, tmp_path):
     small = EngineSpec(model=spec.model, kv_cache_bytes=1 << 20, log_file=tmp_path / "engine.log")
-    with pytest.raises(RunFailedError, match=r"did not start .*KV cache.*engine\.log"):
+    with pytest.raises(RunFailedError, match=r"did not start .*for the cache blocks.*engine\.log"):
         async with factory.open(small):
             pass
 

@@ -267,6 +267,20 @@ def test_reduce_applies_another_threshold_without_a_model(cli: CommandLine, make
     assert verdicts(tmp_path / "low.parquet") != verdicts(tmp_path / "out.parquet")
 
 
+def test_a_limit_writes_the_first_rows_and_a_later_run_the_rest(
+    cli: CommandLine, make_input: Any, tmp_path: Path
+) -> None:
+    source = make_input(PAIRS)
+    cli.run(source, "out.parquet", "--limit", "7")
+    assert [row["summary"] for row in rows(tmp_path / "out.parquet")] == [summary for _, summary in PAIRS[:7]]
+    cli("reduce", "out.parquet", "--threshold", "0.2", "--to", "low.parquet")
+    assert len(rows(tmp_path / "low.parquet")) == 7
+
+    cli.run(source, "out.parquet")
+
+    assert len(rows(tmp_path / "out.parquet")) == 40
+
+
 def test_reduce_without_a_journal_is_a_usage_error(cli: CommandLine) -> None:
     assert "no journal" in cli("reduce", "out.parquet", code=2).stderr
 

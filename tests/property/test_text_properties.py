@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from batchfact.text.sentences import sentences
@@ -35,16 +35,19 @@ def covered(text: str, spans: list[tuple[int, int]]) -> None:
     assert text[end:].strip() == ""
 
 
+@settings(deadline=None)
 @given(TEXTS)
 def test_every_character_is_in_exactly_one_sentence(text: str) -> None:
     covered(text, [(span.start, span.end) for span in sentences(text)])
 
 
+@settings(deadline=None)
 @given(TEXTS, st.integers(1, 5))
 def test_every_character_is_in_exactly_one_window(text: str, size: int) -> None:
     covered(text, [(window.start, window.end) for window in windows(text, sentences_per_window=size)])
 
 
+@settings(deadline=None)
 @given(TEXTS)
 def test_windows_of_one_sentence_are_the_sentences(text: str) -> None:
     assert [(window.start, window.end) for window in windows(text, sentences_per_window=1)] == [
@@ -52,7 +55,9 @@ def test_windows_of_one_sentence_are_the_sentences(text: str) -> None:
     ]
 
 
-@pytest.mark.parametrize("unit", ["x", "word ", ".", ". ", '"', '." ', "\n", "a\n", "a.\n", "… ", "。", "1. ", "Ab: ", "( "])
+@pytest.mark.parametrize(
+    "unit", ["x", "word ", ".", ". ", '"', '." ', "\n", "a\n", "a.\n", "… ", "。", "1. ", "Ab: ", "( "]
+)
 @pytest.mark.parametrize("size", [1_999, 2_000, 2_001, 60_000])
 def test_hostile_text_of_any_size_is_covered(unit: str, size: int) -> None:
     for text in (unit * (size // len(unit)), "A" + unit * (size // len(unit)) + "b"):

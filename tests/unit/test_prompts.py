@@ -119,7 +119,7 @@ def test_reasoning_templates_have_an_answer_cue_and_stop_before_it() -> None:
         assert (template.answer_cue is not None) == is_reasoned
         assert bool(template.stop) == is_reasoned
         if template.answer_cue:
-            assert template.answer_cue.text.strip() in template.stop
+            assert template.answer_cue.text.strip() in {stop.strip() for stop in template.stop}
 
 
 def test_a_chat_format_without_a_last_line_break_gets_a_space_before_the_cue() -> None:

@@ -241,6 +241,13 @@ def test_a_file_damaged_in_its_pages_fails_the_run_and_names_the_file(tmp_path):
         list(source.pairs())
 
 
+def test_a_file_replaced_during_the_run_fails_it_and_is_not_taken_for_a_shorter_one(tmp_path):
+    source = open_source([write(tmp_path / "in.parquet", ["d"] * 3, ["s"] * 3)])
+    write(tmp_path / "in.parquet", ["d"] * 2, ["s"] * 2)
+    with pytest.raises(RunFailedError, match=r"replaced during the run: it had 3 rows and has 2"):
+        list(source.pairs())
+
+
 # Rows
 
 
