@@ -155,6 +155,8 @@ def describe(findings: Sequence[Finding], label: Label, policy: FoldPolicy) -> s
     if label == "consistent" and not bad:
         return f"{count(total, total, noun)} {be(total)} supported by the document."
     rest = f"; {unjudged} could not be judged" if unjudged else ""
+    if bad == total > 1:
+        return f"None of {total} {noun}s is supported by the document."
     return f"{count(bad, total, noun)} {be(bad)} not supported by the document{rest}."
 
 
