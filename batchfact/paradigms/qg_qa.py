@@ -28,7 +28,7 @@ MAX_REASONED_CLAIM_TOKENS = 640
 # hundreds of characters are allowed, words are counted instead, which compiles in a second and not in ten.
 CHARACTER, IN_WORD = r'[^"\\{}\n\r\t]', r'[^ "\\{}\n\r\t]'
 ASKING = "Who|Whom|Whose|What|Which|When|Where|How many|How much|How long|How old"
-QUESTION_PATTERN = rf"^({ASKING}) {CHARACTER}{{4,100}}\?$"
+QUESTION_PATTERN = rf'^({ASKING}) [^"\\{{}}?\n\r\t]{{4,100}}\?$'
 ENTITY_PATTERN = rf"^{IN_WORD}{CHARACTER}{{0,60}}$"
 RESOLVED_PATTERN = rf"^{IN_WORD}+( {IN_WORD}+){{0,80}}$"
 
@@ -88,7 +88,7 @@ def make_qg_qa(ask: PromptTemplate, verify: PromptTemplate, *, sentences_per_win
         about = Finding(start=window.start, end=window.end)
         if not isinstance(written, Written):
             return (failed(about, written),)
-        claims = parse_claims(written.text, pair.summary)
+        claims = parse_claims(written.text)
         if not claims:
             return (without_claims(about, written),)
         return (
