@@ -241,7 +241,7 @@ async def test_all_requests_of_a_document_go_to_one_replica(
         replicas.setdefault(priority, set()).add(replica)
         return await choose(ids, labels, priority=priority, replica=replica)
 
-    engine.choose = spy  # type: ignore[method-assign]
+    engine.choose = spy  # type: ignore[method-assign,assignment]
     await score_all(make_scheduler(engine), make_groups(PAIRS))
 
     assert all(len(used) == 1 for used in replicas.values())
