@@ -24,7 +24,7 @@ def make_paradigm(
     templates = [prompts[name] for name in template_names(identity, reasoning=reasoning)]
     contexts = Contexts() if contexts is None else contexts
     if identity.paradigm == "summ-nli":
-        return make_summ_nli(*templates, contexts)
+        return make_summ_nli(*templates, contexts=contexts)
     if identity.paradigm == "sent-nli":
         return make_sent_nli(
             *templates,

@@ -215,9 +215,7 @@ def judge_document(
         judge(
             template,
             key if excerpt.chunk is None else f"{key}.c{excerpt.chunk}",
-            msgspec.structs.replace(
-                about, evidence=excerpt.spans, left_out=excerpt.left_out, chunk=excerpt.chunk
-            ),
+            msgspec.structs.replace(about, evidence=excerpt.spans, left_out=excerpt.left_out, chunk=excerpt.chunk),
             document=excerpt.text,
             **fields,
         )

@@ -8,7 +8,7 @@ from batchfact.prompts.loader import PromptTemplate
 from batchfact.records import Finding, Pair
 
 
-def make_summ_nli(template: PromptTemplate, contexts: Contexts) -> Paradigm:
+def make_summ_nli(template: PromptTemplate, *, contexts: Contexts) -> Paradigm:
     """One finding for the whole summary; its key is `w0`, as of a single window."""
 
     def program(pair: Pair) -> Program:
