@@ -66,7 +66,7 @@ def independent_by_package(sentences: Sequence[str], targets: Sequence[str], cou
     found = []
     for target in targets:
         recalls = [recall(target, sentence) for sentence in sentences]
-        found.append(tuple(sorted(range(len(sentences)), key=lambda each: -recalls[each])[:count]))  # noqa: B023
+        found.append(tuple(sorted(range(len(sentences)), key=lambda each: -recalls[each])[:count]))
     return found
 
 

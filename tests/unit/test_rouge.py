@@ -49,7 +49,7 @@ def test_an_n_gram_counts_as_often_as_the_target_has_it() -> None:
 
 
 def test_two_sentences_make_no_bigram_between_them() -> None:
-    """Joined, the first two sentences would have the bigram `red cat`; then the third would add less than the fourth."""
+    """Else the first two would hold all of the target, and the second would be taken before the third."""
     sentences = ["a red", "cat", "red cat", "x"]
 
     assert Aligner(sentences).select("a red cat", objective="greedy", max_sentences=2) == (0, 2)
@@ -59,10 +59,13 @@ def test_two_sentences_make_no_bigram_between_them() -> None:
 def test_ties_go_by_document_order_and_so_does_what_adds_nothing(objective: AlignObjective) -> None:
     sentences = ["other words", "b a", "nothing here", "b a"]
 
-    assert Aligner(sentences).select("b a", objective=objective) == {
-        "greedy": (1, 0, 2, 3),
-        "independent": (1, 3, 0, 2),
-    }[objective]
+    assert (
+        Aligner(sentences).select("b a", objective=objective)
+        == {
+            "greedy": (1, 0, 2, 3),
+            "independent": (1, 3, 0, 2),
+        }[objective]
+    )
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
