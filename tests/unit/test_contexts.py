@@ -307,7 +307,7 @@ def test_programs_in_step_ask_in_rounds_and_end_together() -> None:
     try:
         wanted = next(program)
         while True:
-            rounds.append([request.key for request in wanted])  # type: ignore[union-attr]
+            rounds.append([request.key for request in wanted])
             wanted = program.send(tuple(Failed(key=key, status="cancelled", message="") for key in rounds[-1]))
     except StopIteration as end:
         findings = end.value
