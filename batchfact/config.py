@@ -34,13 +34,17 @@ def require(holds: bool, rule: str, got: object) -> None:
 
 
 class Identity(Struct, frozen=True, kw_only=True):
-    """What decides the answers. `reasoning` None means the model's registry entry decides."""
+    """What decides the answers. `reasoning` None means the model's registry entry decides.
+
+    Reasoning longer than `reasoning_tokens` is cut at its last complete sentence; 200 hold five or six.
+    """
 
     model: str = DEFAULT_MODEL
     paradigm: Paradigm = "sent-nli"
     document_column: str = "document"
     summary_column: str = "summary"
     reasoning: bool | None = None
+    reasoning_tokens: int = 200
     window_sentences: int = 1
     window_context: WindowContext = "none"
     long_documents: LongDocuments = "auto"
@@ -55,6 +59,7 @@ class Identity(Struct, frozen=True, kw_only=True):
         require(self.window_sentences >= 1, "--window-sentences must be at least 1", self.window_sentences)
         require(self.context_tokens >= 1, "--context-tokens must be at least 1", self.context_tokens)
         require(self.align_sentences >= 1, "--align-sentences must be at least 1", self.align_sentences)
+        require(self.reasoning_tokens >= 16, "--reasoning-tokens must be at least 16", self.reasoning_tokens)
         require(
             self.max_model_len is None or self.max_model_len >= 256,
             "--max-model-len must be at least 256 tokens",

@@ -14,7 +14,7 @@ from batchfact.source import open_source
 from batchfact.text.windows import windows
 
 STAND_IN_REASONING = "(the model's reasoning stands here.)"
-STAND_IN_CLAIM = {"entity": "an entity that the model lists", "question": "Who does the model ask about?"}
+STAND_IN_QUESTION = "What does the model ask here?"
 
 
 def find_row(config: RunConfig, row: int) -> Pair:
@@ -43,7 +43,7 @@ def explain_pair(pair: Pair, method: Method, config: RunConfig) -> str:
         requests, running.wanted = running.wanted, []
         for request in requests:
             parts.append(_request_text(request, len(assembler.assemble(request.prompt))))
-            running.take(_stand_in(request))
+            running.take(_stand_in(request, pair.summary))
     parts += [_shown_text(finding) for finding in running.findings or () if finding.evidence or finding.message]
     return "\n".join(parts)
 
@@ -84,8 +84,10 @@ def _prompt_text(prompt: Prompt) -> str:
     return "".join(segment.text if isinstance(segment, Template | Data) else STAND_IN_REASONING for segment in prompt)
 
 
-def _stand_in(request: Request) -> Reply:
+def _stand_in(request: Request, summary: str) -> Reply:
+    """What a model might write; a claim on something that the summary does not say would be dropped."""
     if isinstance(request, Choose):
         return Chosen(key=request.key, logprobs=tuple(-1.0 for _ in request.labels))
-    text = json.dumps({"claims": [STAND_IN_CLAIM]}) if request.schema else STAND_IN_REASONING
+    claim = {"entity": max(summary.split(), key=len).strip(".,;:!?"), "question": STAND_IN_QUESTION}
+    text = json.dumps({"claims": [claim]}) if request.schema else STAND_IN_REASONING
     return Written(key=request.key, text=text, ids=(), finish="stop")

@@ -25,7 +25,7 @@ from batchfact.journal import Journal, pending
 from batchfact.paradigms.fold import decides, fold_outcome
 from batchfact.preparation import Prepared
 from batchfact.progress import Progress
-from batchfact.records import DocumentGroup, Finding, Outcome, Rejected, Unscored
+from batchfact.records import DocumentGroup, Finding, Outcome, Pair, Rejected, Unscored
 from batchfact.scheduler import Scheduler, rejected_outcome
 from batchfact.sink import Totals, merge
 from batchfact.stopping import InterruptedRunError, Stopping
@@ -65,7 +65,6 @@ async def run(config: RunConfig, *, watch: Callable[[Progress], None] = lambda _
     progress = Progress(prepared.num_rows)
     watch(progress)
     with preparation.open_journal(prepared) as journal:
-        progress.num_resumed = min(journal.num_rows, prepared.num_rows)
         await _score(prepared, journal, progress)
         progress.phase = "writing the output"
         totals = await anyio.to_thread.run_sync(_merge, prepared, journal, progress)
@@ -87,7 +86,7 @@ async def _score(prepared: Prepared, journal: Journal, progress: Progress) -> No
         max_seconds=config.runtime.part_seconds,
         committed=lambda part: _count(part, config, progress),
     )
-    items = _items(prepared, journal)
+    items = _items(prepared, journal, progress)
     send_items, items_to_answer = anyio.create_memory_object_stream[Item](STREAM_BUFFER)
     send_outcomes, outcomes = anyio.create_memory_object_stream[Outcome](STREAM_BUFFER)
     stopping = Stopping()
@@ -110,12 +109,20 @@ async def _score(prepared: Prepared, journal: Journal, progress: Progress) -> No
         raise InterruptedRunError(journal.folder, progress.num_done)
 
 
-def _items(prepared: Prepared, journal: Journal) -> Generator[Item]:
+def _items(prepared: Prepared, journal: Journal, progress: Progress) -> Generator[Item]:
     """The rows that are not committed yet, by document; a generator, so that closing it removes spill files."""
     runtime = prepared.config.runtime
-    rows = pending(prepared.source.pairs(stop=runtime.limit), journal.committed(prepared.is_retried))
+
+    def rows_to_ask() -> Iterator[Pair | Rejected]:
+        num_asked = 0
+        for row in pending(prepared.source.pairs(stop=runtime.limit), journal.committed(prepared.is_retried)):
+            progress.num_resumed = row.row - num_asked
+            num_asked += 1
+            yield row
+        progress.num_resumed = prepared.num_rows - num_asked
+
     return group_pairs(
-        rows,
+        rows_to_ask(),
         mode=runtime.group,
         look_ahead_rows=runtime.look_ahead_rows,
         look_ahead_bytes=runtime.look_ahead_bytes,

@@ -115,7 +115,7 @@ def prepare_method(config: RunConfig, *, log_file: Path | None, compiles: bool) 
     reasoning = entry.reasoning if identity.reasoning is None else identity.reasoning
     described = engine.describe(spec)
     tokenizer = engine.load_tokenizer(spec)
-    prompts = PromptBook(tokenizer.render_chat)
+    prompts = PromptBook(tokenizer.render_chat, reasoning_tokens=identity.reasoning_tokens)
     known = described.get("max_model_len")
     max_model_len = int(known) if known else spec.max_model_len
     contexts = make_contexts(identity, tokenizer, max_model_len)

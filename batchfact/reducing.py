@@ -6,8 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from batchfact import __version__
 from batchfact.errors import UsageError
 from batchfact.journal import Journal, default_folder, read_run
+from batchfact.preparation import versions
 from batchfact.settings import make_config
 from batchfact.sink import Totals, check_output, merge
 from batchfact.source import open_source
@@ -37,7 +41,8 @@ def reduce_journal(
     identity, runtime = dict(kept.identity), dict(kept.runtime)
     if runtime.get("early_exit"):
         raise UsageError(
-            f"the rows in {folder} were scored with --early-exit: their scores are only upper bounds"
+            f"the rows in {folder} were scored with --early-exit: their scores are only upper bounds; "
+            "run again with --restart and without it"
         )
     before = {name.replace("_", "-"): value for part in kept.fold.values() for name, value in part.items()}
     given = {**before, **{name: value for name, value in options.items() if value is not None}}
@@ -61,8 +66,10 @@ def reduce_journal(
 
 
 def _metadata(identity: Mapping[str, Any], fold: object) -> dict[str, Any]:
-    import msgspec
-
-    from batchfact.preparation import versions
-
-    return {"identity": dict(identity), "fold": msgspec.to_builtins(fold), "versions": versions()}
+    return {
+        "batchfact_version": __version__,
+        "identity": dict(identity),
+        "fold": msgspec.to_builtins(fold),
+        "early_exit": False,
+        "versions": versions(),
+    }

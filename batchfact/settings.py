@@ -101,9 +101,16 @@ def parse_pairs(words: list[str], option: str) -> dict[str, str]:
     return dict(word.split("=", 1) for word in words)
 
 
+def _decode(kind: type, value: Any) -> Any:
+    """Paths, which msgspec does not know."""
+    if kind is Path and isinstance(value, str):
+        return Path(value)
+    raise NotImplementedError(f"{kind} from {value!r}")
+
+
 def _convert(values: dict[str, Any], kind: type[Struct]) -> Any:
     try:
-        return msgspec.convert(values, kind)
+        return msgspec.convert(values, kind, dec_hook=_decode)
     except msgspec.ValidationError as error:
         field = re.search(r"\$\.(\w+)", str(error))
         name = OPTION_OF_FIELD.get(field[1], field[1].replace("_", "-")) if field else ""

@@ -19,23 +19,31 @@ Model = Annotated[
 Paradigm = Annotated[
     Literal["summ-nli", "sent-nli", "qg-qa"] | None,
     typer.Option(
-        help="Whole summary, windows of it, or questions about its entities [sent-nli].", rich_help_panel=METHOD
+        help="Whole summary, windows of it, or questions about its entities (default: sent-nli).",
+        rich_help_panel=METHOD,
     ),
 ]
-DocumentColumn = Annotated[str | None, typer.Option(help="[document]", rich_help_panel=METHOD)]
-SummaryColumn = Annotated[str | None, typer.Option(help="[summary]", rich_help_panel=METHOD)]
+DocumentColumn = Annotated[str | None, typer.Option(help="Default: document.", rich_help_panel=METHOD)]
+SummaryColumn = Annotated[str | None, typer.Option(help="Default: summary.", rich_help_panel=METHOD)]
 Reasoning = Annotated[
     bool | None,
     typer.Option(
         "--reasoning/--label-only",
-        help="Let the model reason before its label, or ask for the label alone [the model's own].",
+        help="Let the model reason before its label, or ask for the label alone (default: the model's own).",
         rich_help_panel=METHOD,
     ),
 ]
-WindowSentences = Annotated[int | None, typer.Option(help="Summary sentences in a window [1].", rich_help_panel=METHOD)]
+ReasoningTokens = Annotated[
+    int | None, typer.Option(help="Longest reasoning before a label, in tokens (default: 200).", rich_help_panel=METHOD)
+]
+WindowSentences = Annotated[
+    int | None, typer.Option(help="Summary sentences in a window (default: 1).", rich_help_panel=METHOD)
+]
 WindowContext = Annotated[
     Literal["none", "preceding", "summary"] | None,
-    typer.Option(help="What of the summary is shown beside a window, as context [none].", rich_help_panel=METHOD),
+    typer.Option(
+        help="What of the summary is shown beside a window, as context (default: none).", rich_help_panel=METHOD
+    ),
 ]
 LongDocuments = Annotated[
     Literal["auto", "align", "chunk", "fail"] | None,
@@ -63,39 +71,42 @@ AlignObjective = Annotated[
 ]
 MaxModelLen = Annotated[
     int | None,
-    typer.Option(help="Longest prompt with its answer, in tokens [the model's, at most 8192].", rich_help_panel=METHOD),
+    typer.Option(
+        help="Longest prompt with its answer, in tokens (default: the model's, at most 8192).", rich_help_panel=METHOD
+    ),
 ]
 Dtype = Annotated[
-    str | None, typer.Option(help="bfloat16, float16, float32 [what suits the device].", rich_help_panel=METHOD)
+    str | None,
+    typer.Option(help="bfloat16, float16, float32 (default: what suits the device).", rich_help_panel=METHOD),
 ]
 Quantization = Annotated[
     str | None, typer.Option(help="A quantisation the engine knows, such as fp8.", rich_help_panel=METHOD)
 ]
 
 Threshold = Annotated[
-    float | None, typer.Option(help="A score at or above it counts as consistent [0.5].", rich_help_panel=FOLD)
+    float | None, typer.Option(help="A score at or above it counts as consistent (default: 0.5).", rich_help_panel=FOLD)
 ]
 Aggregation = Annotated[
     Literal["any", "mean"] | None,
-    typer.Option(help="Any inconsistent finding decides, or the mean of scores [any].", rich_help_panel=FOLD),
+    typer.Option(help="Any inconsistent finding decides, or the mean of scores (default: any).", rich_help_panel=FOLD),
 ]
 MinLabelMass = Annotated[
     float | None,
     typer.Option(
-        help="A finding whose labels have less probability than this is unknown [0.01].", rich_help_panel=FOLD
+        help="A finding whose labels have less probability than this is unknown (default: 0.01).", rich_help_panel=FOLD
     ),
 ]
 ColumnPrefix = Annotated[
-    str | None, typer.Option(help="Put before the output's own columns [batchfact_].", rich_help_panel=FOLD)
+    str | None, typer.Option(help="Put before the output's own columns (default: batchfact_).", rich_help_panel=FOLD)
 ]
 KeepColumns = Annotated[
-    str | None, typer.Option(help="Input columns to keep, comma-separated [all].", rich_help_panel=FOLD)
+    str | None, typer.Option(help="Input columns to keep, comma-separated (default: all).", rich_help_panel=FOLD)
 ]
 DropDocument = Annotated[
     bool | None, typer.Option("--drop-document", help="Leave the document column out.", rich_help_panel=FOLD)
 ]
 
 Engine = Annotated[
-    str | None, typer.Option(help="auto, vllm or another installed engine [auto].", rich_help_panel=SPEED)
+    str | None, typer.Option(help="auto, vllm or another installed engine (default: auto).", rich_help_panel=SPEED)
 ]
 Config = Annotated[Path | None, typer.Option(help="A TOML file with options by these names.", rich_help_panel=RECOVERY)]

@@ -13,9 +13,9 @@ def reduce(
     output: Annotated[str, typer.Argument(help="The output of an earlier run, whose journal is beside it.")],
     to: Annotated[str | None, typer.Option("--to", "-o", help="Write there instead of over OUTPUT.")] = None,
     moved_input: Annotated[
-        list[str] | None, typer.Option("--input", help="Where the input is now [where it was].")
+        list[str] | None, typer.Option("--input", help="Where the input is now (default: where it was).")
     ] = None,
-    journal: Annotated[str | None, typer.Option(help="The journal's folder [OUTPUT.journal].")] = None,
+    journal: Annotated[str | None, typer.Option(help="The journal's folder (default: OUTPUT.journal).")] = None,
     threshold: shared.Threshold = None,
     aggregation: shared.Aggregation = None,
     min_label_mass: shared.MinLabelMass = None,

@@ -27,6 +27,7 @@ def run(
     document_column: shared.DocumentColumn = None,
     summary_column: shared.SummaryColumn = None,
     reasoning: shared.Reasoning = None,
+    reasoning_tokens: shared.ReasoningTokens = None,
     window_sentences: shared.WindowSentences = None,
     window_context: shared.WindowContext = None,
     long_documents: shared.LongDocuments = None,
@@ -45,12 +46,12 @@ def run(
     group: Annotated[
         Literal["window", "global", "none"] | None,
         typer.Option(
-            help="Bring pairs of a document together within a look-ahead, over the whole input, or not [window].",
+            help="Bring a document's pairs together in a look-ahead, over the whole input, or not (default: window).",
             rich_help_panel=SPEED,
         ),
     ] = None,
     look_ahead_rows: Annotated[
-        int | None, typer.Option(help="Rows of --group window [65536].", rich_help_panel=SPEED)
+        int | None, typer.Option(help="Rows of --group window (default: 65536).", rich_help_panel=SPEED)
     ] = None,
     early_exit: Annotated[
         bool | None,
@@ -68,14 +69,15 @@ def run(
     compile: Annotated[
         Literal["auto", "on", "off"] | None,
         typer.Option(
-            help="Compile the model: slower to start, faster afterwards [auto: for long runs].", rich_help_panel=SPEED
+            help="Compile the model: slower to start, faster afterwards (default: auto, for long runs).",
+            rich_help_panel=SPEED,
         ),
     ] = None,
     tensor_parallel_size: Annotated[
-        int | None, typer.Option(help="GPUs that share one copy of the model [1].", rich_help_panel=SPEED)
+        int | None, typer.Option(help="GPUs that share one copy of the model (default: 1).", rich_help_panel=SPEED)
     ] = None,
     data_parallel_size: Annotated[
-        int | None, typer.Option(help="Copies of the model [1].", rich_help_panel=SPEED)
+        int | None, typer.Option(help="Copies of the model (default: 1).", rich_help_panel=SPEED)
     ] = None,
     gpu_memory_utilization: Annotated[
         float | None, typer.Option(help="Share of GPU memory to use.", rich_help_panel=SPEED)
@@ -84,7 +86,7 @@ def run(
         str | None, typer.Option(metavar="SIZE", help="Memory of the KV cache, such as 4GiB.", rich_help_panel=SPEED)
     ] = None,
     journal: Annotated[
-        Path | None, typer.Option(help="Folder of finished work [OUTPUT.journal].", rich_help_panel=RECOVERY)
+        Path | None, typer.Option(help="Folder of finished work (default: OUTPUT.journal).", rich_help_panel=RECOVERY)
     ] = None,
     restart: Annotated[
         bool | None,

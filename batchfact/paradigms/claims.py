@@ -47,22 +47,21 @@ class Claim(Struct, frozen=True):
     question: str
 
 
-def parse_claims(text: str, summary: str, *, max_claims: int = MAX_CLAIMS) -> tuple[Claim, ...]:
+def parse_claims(text: str, *, max_claims: int = MAX_CLAIMS) -> tuple[Claim, ...]:
     """The claims in a question generator's answer that can be verified, at most `max_claims`, in its order.
 
-    Text that was cut gives the claims that are complete. Dropped are claims whose entity is empty, a pronoun, a mere
-    yes or no, or made up (no word of it in the summary); whose question is not a closed wh-question, or names its own
-    answer; and later ones on the same entity or with the same question, which cannot have two answers.
+    Text that was cut gives the claims that are complete. Dropped are claims whose entity is empty, a pronoun or a mere
+    yes or no; whose question is not a closed wh-question, or names its own answer; and later ones on the same entity
+    or with the same question, which cannot have two answers.
 
     Source: Xu 2024, section 3.3 (the three steps) and appendix D ("E1: Yes").
     """
     kept: list[Claim] = []
     seen: set[str] = set()
-    said = summary.casefold()
     for entity, question in written_claims(text):
         claim = Claim(tidy(entity), tidy(question))
         names = {f"entity {plain(claim.entity)}", f"question {plain(claim.question)}"}
-        if can_be_verified(claim) and is_said(claim.entity, said) and not names & seen:
+        if can_be_verified(claim) and not names & seen:
             kept.append(claim)
             seen |= names
     return tuple(kept[:max_claims])
@@ -118,12 +117,6 @@ def is_entity(entity: str) -> bool:
         word.casefold() not in PRONOUNS | JOINING or (place > 0 and word[0].isupper() and word != "I")
         for place, word in enumerate(spoken)
     )
-
-
-def is_said(entity: str, said: str) -> bool:
-    """Whether `said`, a summary in folded case, holds the entity or a word of it that carries meaning."""
-    words_of_it = {word.partition("'")[0] for word in WORD.findall(entity.casefold())} - PRONOUNS - JOINING - ARTICLES
-    return entity.casefold() in said or any(word in said for word in words_of_it)
 
 
 def is_closed_question(question: str) -> bool:

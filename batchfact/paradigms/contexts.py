@@ -16,7 +16,7 @@ import numpy as np
 from msgspec import Struct
 
 from batchfact.config import AlignObjective, LongDocuments
-from batchfact.paradigms.judging import MAX_REASONING_TOKENS, judge
+from batchfact.paradigms.judging import judge
 from batchfact.paradigms.program import Program, in_step
 from batchfact.prompts.loader import PromptTemplate
 from batchfact.records import Finding, Prompt, Span, Tokens
@@ -226,7 +226,7 @@ def judge_document(
 
 def reserved_tokens(template: PromptTemplate) -> int:
     """Tokens that the first request with `template` keeps for its answer."""
-    return 1 if template.answer_cue is None else MAX_REASONING_TOKENS
+    return 1 if template.answer_cue is None else template.reasoning_tokens
 
 
 def num_bytes(prompt: Prompt) -> int:

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Literal
 
+from msgspec import Struct
+
 from batchfact.config import FoldPolicy
 from batchfact.records import Finding, FindingStatus, Label, Outcome, PairStatus, Unscored, Verdict
 
@@ -36,6 +38,19 @@ REASONS: dict[FindingStatus, str] = {
 }
 
 
+class Judged(Struct, frozen=True):
+    """A finding as a policy reads it. `label` is None unless `status` is ok."""
+
+    finding: Finding
+    status: FindingStatus
+    label: Label | None
+
+    @property
+    def applies(self) -> bool:
+        """Whether there was something to judge: a window without claims counts for nothing."""
+        return self.status != "no_claims"
+
+
 def fold(findings: Sequence[Finding], policy: FoldPolicy) -> Verdict | Unscored:
     """A verdict from all findings of a pair, in three-valued logic.
 
@@ -51,13 +66,13 @@ def fold(findings: Sequence[Finding], policy: FoldPolicy) -> Verdict | Unscored:
     Source: Xu 2024, eq. (2) and (4). Differs: an unknown finding never counts as consistent.
     """
     kept = over_chunks(findings, policy)
-    ok = [finding for finding in kept if finding_state(finding, policy) == "ok"]
-    unknown = [finding for finding in kept if finding_state(finding, policy) == "unknown"]
-    if not ok and not unknown:
+    applicable = [judged for judged in (judge(finding, policy) for finding in kept) if judged.applies]
+    if not applicable:
         return Unscored(status="no_claims", message="There was no claim to check in the summary.", findings=kept)
-    if unknown and (policy.aggregation == "mean" or not decides(ok, policy)):
-        return unscored(kept, unknown, policy)
-    return verdict(kept, ok, policy)
+    is_decided = policy.aggregation == "any" and any(judged.label == "inconsistent" for judged in applicable)
+    if not is_decided and any(judged.status != "ok" for judged in applicable):
+        return unscored(kept, applicable)
+    return verdict(kept, applicable, policy)
 
 
 def fold_outcome(outcome: Outcome, policy: FoldPolicy) -> Verdict | Unscored:
@@ -67,27 +82,26 @@ def fold_outcome(outcome: Outcome, policy: FoldPolicy) -> Verdict | Unscored:
     return Unscored(status=outcome.status, message=outcome.message or "", findings=outcome.findings)
 
 
-def verdict(findings: tuple[Finding, ...], ok: Sequence[Finding], policy: FoldPolicy) -> Verdict:
+def verdict(findings: tuple[Finding, ...], applicable: Sequence[Judged], policy: FoldPolicy) -> Verdict:
     label: Label
-    score = folded_score(ok, policy)
+    ok = [judged for judged in applicable if judged.status == "ok"]
+    score = folded_score([judged.finding for judged in ok], policy)
     if policy.aggregation == "any":
-        label = "inconsistent" if decides(ok, policy) else "consistent"
+        label = "inconsistent" if any(judged.label == "inconsistent" for judged in ok) else "consistent"
     else:
         label = label_of(score if score is not None else share_consistent(ok), policy)
-    return Verdict(
-        label=label, score=score, score_raw=score, findings=findings, message=describe(findings, label, policy)
-    )
+    return Verdict(label=label, score=score, score_raw=score, findings=findings, message=describe(applicable, label))
 
 
-def unscored(findings: tuple[Finding, ...], unknown: Sequence[Finding], policy: FoldPolicy) -> Unscored:
-    applicable = [finding for finding in findings if finding_state(finding, policy) != "not_applicable"]
-    statuses = {finding_status(finding, policy) for finding in applicable}
+def unscored(findings: tuple[Finding, ...], applicable: Sequence[Judged]) -> Unscored:
+    statuses = {judged.status for judged in applicable}
+    unknown = [judged for judged in applicable if judged.status != "ok"]
     status: PairStatus = "incomplete"
     if len(statuses) == 1:
-        status = COMMON_CAUSE.get(next(iter(statuses)), "incomplete")
+        status = COMMON_CAUSE.get(unknown[0].status, "incomplete")
     first = unknown[0]
-    reason = REASONS.get(finding_status(first, policy), "it got no answer")
-    detail = f" ({first.message})" if first.message else ""
+    reason = REASONS.get(first.status, "it got no answer")
+    detail = f" ({first.finding.message})" if first.finding.message else ""
     counted = count(len(unknown), len(applicable), unit(applicable))
     return Unscored(status=status, message=f"{counted} could not be judged: {reason}{detail}.", findings=findings)
 
@@ -108,6 +122,8 @@ def over_chunks(findings: Sequence[Finding], policy: FoldPolicy) -> tuple[Findin
     It is consistent if any chunk supports it; otherwise unknown if a chunk is, which might have; otherwise it is the
     chunk that supports it most. `mean` takes no unknown chunk. The evidence is the chunk that was taken.
     """
+    if all(finding.chunk is None for finding in findings):
+        return tuple(findings)
     settled: list[Finding] = []
     for _, run in groupby(findings, key=lambda each: (each.start, each.end, each.question, each.entity)):
         same = list(run)
@@ -153,11 +169,18 @@ def finding_status(finding: Finding, policy: FoldPolicy) -> FindingStatus:
 
 def finding_label(finding: Finding, policy: FoldPolicy) -> Label | None:
     """The finding's label by the policy's threshold; None unless its state is ok."""
-    if finding_state(finding, policy) != "ok":
-        return None
+    return judge(finding, policy).label
+
+
+def judge(finding: Finding, policy: FoldPolicy) -> Judged:
+    """Read a finding once: everything that folding asks of it."""
+    status = finding_status(finding, policy)
+    if status != "ok":
+        return Judged(finding, status, None)
     if finding.label is not None:
-        return finding.label
-    return label_of(finding.score, policy) if finding.score is not None else None
+        return Judged(finding, status, finding.label)
+    score = finding.score
+    return Judged(finding, status, None if score is None else label_of(score, policy))
 
 
 def label_of(score: float, policy: FoldPolicy) -> Label:
@@ -173,20 +196,22 @@ def folded_score(ok: Sequence[Finding], policy: FoldPolicy) -> float | None:
     return min(known) if policy.aggregation == "any" else math.fsum(known) / len(known)
 
 
-def share_consistent(ok: Sequence[Finding]) -> float:
+def share_consistent(ok: Sequence[Judged]) -> float:
     """What `mean` compares with the threshold where labels were parsed: the share of consistent findings."""
-    return sum(finding.label == "consistent" for finding in ok) / len(ok)
+    return sum(judged.label == "consistent" for judged in ok) / len(ok)
 
 
-def describe(findings: Sequence[Finding], label: Label, policy: FoldPolicy) -> str:
+def describe(applicable: Sequence[Judged], label: Label) -> str:
     """One sentence for a person who reads the row."""
-    labels = [finding_label(finding, policy) for finding in findings if finding.status != "no_claims"]
+    labels = [judged.label for judged in applicable]
     bad, unjudged, total = labels.count("inconsistent"), labels.count(None), len(labels)
-    noun = unit([finding for finding in findings if finding.status != "no_claims"])
-    shown = describe_shown(findings)
+    noun = unit(applicable)
+    shown = describe_shown([judged.finding for judged in applicable])
     if label == "consistent" and not bad:
         return f"{count(total, total, noun)} {be(total)} supported by the document.{shown}"
     rest = f"; {unjudged} could not be judged" if unjudged else ""
+    if bad == total > 1:
+        return f"None of {total} {noun}s is supported by the document.{shown}"
     return f"{count(bad, total, noun)} {be(bad)} not supported by the document{rest}.{shown}"
 
 
@@ -202,8 +227,8 @@ def describe_shown(findings: Sequence[Finding]) -> str:
     return f" {counted} document {'sentence' if most == 1 else 'sentences'} {be(most)} not shown to the model."
 
 
-def unit(findings: Sequence[Finding]) -> str:
-    return "claim" if any(finding.question is not None for finding in findings) else "window"
+def unit(applicable: Sequence[Judged]) -> str:
+    return "claim" if any(judged.finding.question is not None for judged in applicable) else "window"
 
 
 def count(part: int, total: int, noun: str) -> str:

@@ -28,9 +28,6 @@ from batchfact.records import (
 )
 from batchfact.text.sentences import sentences
 
-MAX_REASONING_TOKENS = 200
-"""Enough for five or six sentences; longer reasoning is cut at its last complete sentence."""
-
 SENTENCE_ENDS = ".!?。！？…\"'”’)]}」』"
 
 
@@ -44,7 +41,7 @@ def judge(template: PromptTemplate, key: str, about: Finding, **fields: str) -> 
     cue = template.answer_cue
     if cue is None:
         return (yield from choose(template, key, about, prompt))
-    write = Write(key=f"{key}.reason", prompt=prompt, max_tokens=MAX_REASONING_TOKENS, stop=template.stop)
+    write = Write(key=f"{key}.reason", prompt=prompt, max_tokens=template.reasoning_tokens, stop=template.stop)
     written = reply_to(write.key, (yield (write,)))
     if not isinstance(written, Written):
         return (failed(about, written),)

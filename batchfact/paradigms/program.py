@@ -54,7 +54,7 @@ def in_step(programs: Sequence[Program]) -> Program:
 
 
 def answer(program: Program, ask: Callable[[Request], Reply]) -> Findings:
-    """Run a program to its end with a plain function for an engine: what tests and `explain` do."""
+    """Run a program to its end with a plain function for an engine, as tests do."""
     try:
         wanted = next(program)
         while True:

@@ -26,6 +26,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
+from batchfact.config import Identity
 from batchfact.errors import UsageError
 from batchfact.records import Data, Message, Prompt, Segment, Template
 
@@ -75,7 +76,8 @@ class PromptTemplate(Struct, frozen=True, kw_only=True):
     """One template, compiled for one model: its chat markers, label words and cue are in place.
 
     `labels` holds the label words, the one that means consistent first; it is empty where text is asked for.
-    `answer_cue` follows a reasoning and asks for the label; None outside reasoning templates.
+    `answer_cue` follows a reasoning of at most `reasoning_tokens` and asks for the label; None outside reasoning
+    templates.
     """
 
     name: str
@@ -83,6 +85,7 @@ class PromptTemplate(Struct, frozen=True, kw_only=True):
     labels: tuple[str, ...] = ()
     answer_cue: Template | None = None
     stop: tuple[str, ...] = ()
+    reasoning_tokens: int = 0
 
     def fill(self, **fields: str) -> Prompt:
         """The prompt with `fields` as data segments, each stripped of outer white space.
@@ -114,13 +117,18 @@ class PromptBook:
         yes: str = " Yes",
         no: str = " No",
         texts: Mapping[str, str] | None = None,
+        reasoning_tokens: int = Identity().reasoning_tokens,
     ) -> None:
         texts = shipped_texts() if texts is None else texts
         words = {"yes": (yes, no), "no": (no, yes)}
         self.digests: Mapping[str, str] = MappingProxyType(
             {name: hashlib.sha256(text.encode()).hexdigest() for name, text in texts.items()}
         )
-        self._templates = {name: compile_template(name, text, render_chat, words) for name, text in texts.items()}
+        templates = {name: compile_template(name, text, render_chat, words) for name, text in texts.items()}
+        self._templates = {
+            name: msgspec.structs.replace(template, reasoning_tokens=reasoning_tokens)
+            for name, template in templates.items()
+        }
 
     def __getitem__(self, name: str) -> PromptTemplate:
         return self._templates[name]

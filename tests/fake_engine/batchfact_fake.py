@@ -94,10 +94,9 @@ class FakeEngine:
         await self._work(prompt_ids, priority, replica)
         text = "Each fact was compared with the document."
         if schema:
-            number = round(1e6 * _fraction(prompt_ids))
-            claims = [
-                {"entity": f"the red house {number + i}", "question": f"What did guest {i} buy?"} for i in range(2)
-            ]
+            window = self.tokenizer.decode(prompt_ids).partition("Specified sentences:\n")[2].partition("\n")[0]
+            words = sorted(set(re.findall(r"\w+", window)))[:2]
+            claims = [{"entity": word, "question": f"What did guest {i} buy?"} for i, word in enumerate(words)]
             text = json.dumps({"claims": claims})
         ids = tuple(self.tokenizer.encode(text, special=False))
         return WriteAnswer(text, ids, "stop", Usage(len(prompt_ids), 0, len(ids)))

@@ -28,7 +28,8 @@ async def test_every_row_comes_out_once(
     outcomes = await score_all(scheduler, make_groups(PAIRS), buffer)
 
     assert sorted(outcome.row for outcome in outcomes) == list(range(24))
-    assert all(outcome.findings and outcome.status == "ok" for outcome in outcomes)
+    assert all(finding.status == "ok" for outcome in outcomes for finding in outcome.findings)
+    assert all(outcome.findings for outcome in outcomes)
 
 
 async def test_answers_do_not_depend_on_admission(
@@ -130,6 +131,16 @@ async def test_early_exit_cancels_what_no_longer_matters(
     assert len(statuses) == 40
     assert statuses.count("cancelled") == 40 - statuses.count("ok") > 30
     assert scheduler.admissions[0].tokens == scheduler.admissions[0].num_requests == 0
+
+
+async def test_early_exit_copes_with_a_sentence_that_is_said_twice(
+    make_engine: Any, make_groups: Any, make_scheduler: Any, score_all: Any
+) -> None:
+    scheduler = make_scheduler(make_engine(), decides=lambda findings: len(findings) > 0)
+    (outcome,) = await score_all(scheduler, make_groups([("A document.", "It is so. It is so. Other.")]))
+
+    assert [finding.status for finding in outcome.findings].count("ok") == 1
+    assert len(outcome.findings) == 3
 
 
 async def test_early_exit_leaves_requests_that_another_pair_waits_for(

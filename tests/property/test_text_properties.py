@@ -10,11 +10,13 @@ from batchfact.text.sentences import sentences
 from batchfact.text.windows import windows
 
 # Pieces that meet in real summaries in ways nobody thought of, and any text at all.
+MARKS = ". ! ? … 。 ？ \" ' “ ” ) ( ] [ 」 「 - • : ; , `` ''"
+WORDS = "Dr. U.S. p.m. etc. J. He he It it Adam: 5 3.5 No. and Mary 你好 é 😀 \x00 \ufeff \u200b"
 PIECES = st.sampled_from(
     [
-        *". ! ? … 。 ？ \" ' “ ” ) ( ] [ 」 「 - • : ; , `` ''".split(),
+        *MARKS.split(" "),
         *["...", "?!", ". . .", "\n", "\r\n", "\n\n", "\u2028", "\x0b", "\t", " ", "  ", "\u3000", "1.", "(2)", "a)"],
-        *"Dr. U.S. p.m. etc. J. He he It it Adam: 5 3.5 No. and Mary 你好 é 😀 \x00 \ufeff \u200b".split(" "),
+        *WORDS.split(" "),
     ]
 )
 TEXTS = st.one_of(

@@ -5,7 +5,6 @@ import re
 from typing import Any
 
 import pytest
-from tests.unit.paradigm_fakes import BOOK, SURE, UNSURE, Script, chosen, data_of, pair, run, wrote
 
 from batchfact.config import Identity
 from batchfact.paradigms import make_paradigm
@@ -13,6 +12,7 @@ from batchfact.paradigms.claims import MAX_CLAIMS
 from batchfact.paradigms.program import Running
 from batchfact.paradigms.qg_qa import ENTITY_PATTERN, QUESTION_PATTERN, RESOLVED_PATTERN, claims_schema
 from batchfact.records import Choose, Failed, Finding, FindingStatus, Write
+from tests.unit.paradigm_fakes import BOOK, SURE, UNSURE, Script, chosen, data_of, pair, run, wrote
 
 QG_QA = Identity(paradigm="qg-qa")
 SUMMARY = "Callan has a Samsung S8. It's still under warranty."

@@ -1,12 +1,12 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.paradigm_fakes import BOOK, SURE, UNSURE, Script, chosen, data_of, pair, run, wrote
 
 from batchfact.config import Identity, WindowContext
 from batchfact.paradigms import make_paradigm
 from batchfact.paradigms.program import Running
 from batchfact.records import Choose, Failed, Finding
+from tests.unit.paradigm_fakes import BOOK, SURE, UNSURE, Script, chosen, data_of, pair, run, wrote
 
 SUMMARY = "One is first. Two is next. Three ends it."
 

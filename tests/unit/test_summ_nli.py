@@ -1,11 +1,11 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.paradigm_fakes import BOOK, SURE, UNSURE, Script, chosen, data_of, pair, run, template_text, wrote
 
 from batchfact.config import Identity
 from batchfact.paradigms import template_names
 from batchfact.records import Choose, Chosen, Data, Failed, Finding, FindingStatus, Template, Tokens, Write
+from tests.unit.paradigm_fakes import BOOK, SURE, UNSURE, Script, chosen, data_of, pair, run, template_text, wrote
 
 SUMM = Identity(paradigm="summ-nli")
 SUMMARY = "One is first. Two is next."
