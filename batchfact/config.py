@@ -20,6 +20,8 @@ DEFAULT_MODEL = "smollm2-135m"
 
 Paradigm = Literal["summ-nli", "sent-nli", "qg-qa"]
 WindowContext = Literal["none", "preceding", "summary"]
+LongDocuments = Literal["auto", "align", "chunk", "fail"]
+AlignObjective = Literal["greedy", "independent"]
 Grouping = Literal["window", "global", "none"]
 Aggregation = Literal["any", "mean"]
 CompileMode = Literal["auto", "on", "off"]
@@ -45,12 +47,18 @@ class Identity(Struct, frozen=True, kw_only=True):
     reasoning_tokens: int = 200
     window_sentences: int = 1
     window_context: WindowContext = "none"
+    long_documents: LongDocuments = "auto"
+    context_tokens: int = 1024
+    align_sentences: int = 5
+    align_objective: AlignObjective = "greedy"
     max_model_len: int | None = None
     dtype: str | None = None
     quantization: str | None = None
 
     def __post_init__(self) -> None:
         require(self.window_sentences >= 1, "--window-sentences must be at least 1", self.window_sentences)
+        require(self.context_tokens >= 1, "--context-tokens must be at least 1", self.context_tokens)
+        require(self.align_sentences >= 1, "--align-sentences must be at least 1", self.align_sentences)
         require(self.reasoning_tokens >= 16, "--reasoning-tokens must be at least 16", self.reasoning_tokens)
         require(
             self.max_model_len is None or self.max_model_len >= 256,

@@ -9,7 +9,7 @@ from batchfact.config import RunConfig
 from batchfact.errors import UsageError
 from batchfact.paradigms.program import Running
 from batchfact.preparation import Method
-from batchfact.records import Choose, Chosen, Data, Pair, Prompt, Rejected, Reply, Request, Template, Written
+from batchfact.records import Choose, Chosen, Data, Finding, Pair, Prompt, Rejected, Reply, Request, Template, Written
 from batchfact.source import open_source
 from batchfact.text.windows import windows
 
@@ -44,6 +44,7 @@ def explain_pair(pair: Pair, method: Method, config: RunConfig) -> str:
         for request in requests:
             parts.append(_request_text(request, len(assembler.assemble(request.prompt))))
             running.take(_stand_in(request, pair.summary))
+    parts += [_shown_text(finding) for finding in running.findings or () if finding.evidence or finding.message]
     return "\n".join(parts)
 
 
@@ -56,6 +57,17 @@ def _windows_text(pair: Pair, config: RunConfig) -> str:
             for number, window in enumerate(found)
         ]
     return "\n".join(lines) + "\n"
+
+
+def _shown_text(finding: Finding) -> str:
+    """What of the document a finding is judged by, where that is not all of it."""
+    unit = f"characters {finding.start} to {finding.end} of the summary"
+    unit += f", question {finding.question!r}" if finding.question else ""
+    if finding.message:
+        return f"{unit}: {finding.status}, {finding.message}\n"
+    part = f"chunk {finding.chunk}" if finding.chunk is not None else f"{finding.left_out} sentences left out"
+    spans = ", ".join(f"{span.start} to {span.end}" for span in finding.evidence)
+    return f"{unit}: judged by characters {spans} of the document ({part})\n"
 
 
 def _request_text(request: Request, num_tokens: int) -> str:

@@ -23,6 +23,7 @@ from batchfact.errors import UsageError
 from batchfact.journal import Journal, default_folder, read_run
 from batchfact.models import ModelEntry, find_model, locate, model_digest
 from batchfact.paradigms import make_paradigm, template_names
+from batchfact.paradigms.contexts import Contexts, Counters, Room
 from batchfact.paradigms.fold import fold_outcome
 from batchfact.paradigms.program import Paradigm, Running
 from batchfact.prompts.loader import PromptBook
@@ -47,6 +48,8 @@ class Method(Struct, frozen=True, kw_only=True):
     paradigm: Paradigm
     prompts: PromptBook
     identity: dict[str, Any]
+    max_model_len: int | None = None
+    """Tokens of the longest prompt with its answer; None where the engine only knows once it has started."""
 
 
 class Prepared(Struct, frozen=True, kw_only=True):
@@ -113,15 +116,44 @@ def prepare_method(config: RunConfig, *, log_file: Path | None, compiles: bool) 
     described = engine.describe(spec)
     tokenizer = engine.load_tokenizer(spec)
     prompts = PromptBook(tokenizer.render_chat, reasoning_tokens=identity.reasoning_tokens)
+    known = described.get("max_model_len")
+    max_model_len = int(known) if known else spec.max_model_len
+    contexts = make_contexts(identity, tokenizer, max_model_len)
     return Method(
         entry=entry,
         reasoning=reasoning,
         engine=engine,
         spec=spec,
         tokenizer=tokenizer,
-        paradigm=make_paradigm(identity, prompts, reasoning=reasoning),
+        paradigm=make_paradigm(identity, prompts, reasoning=reasoning, contexts=contexts),
         prompts=prompts,
         identity=_method_identity(identity, entry, spec, described, prompts, reasoning=reasoning),
+        max_model_len=max_model_len,
+    )
+
+
+def make_contexts(identity: Identity, tokenizer: Tokenizer, max_model_len: int | None) -> Contexts:
+    """What is shown of documents: `--context-tokens` bounds a whole summary's, `--align-sentences` a window's.
+
+    Raises: UsageError for chunks where the longest prompt is not known.
+    """
+    if identity.long_documents == "chunk" and max_model_len is None:
+        raise UsageError("--long-documents chunk needs --max-model-len with this engine")
+    by_window = identity.paradigm != "summ-nli"
+    room = Room(
+        mode=identity.long_documents,
+        objective=identity.align_objective,
+        model_tokens=max_model_len,
+        max_sentences=identity.align_sentences if by_window else None,
+        max_tokens=None if by_window else identity.context_tokens,
+    )
+    assembler = Assembler(tokenizer)
+    return Contexts(
+        room,
+        Counters(
+            text=lambda text: len(tokenizer.encode(text, special=False)),
+            prompt=lambda prompt: len(assembler.assemble(prompt)),
+        ),
     )
 
 

@@ -194,7 +194,9 @@ class Finding(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     It holds the raw reply, so that another threshold or fold needs no model. `logprobs` are those of the labels
     (consistent, inconsistent); `label` is set only where free text was parsed instead. `start` and `end` are
-    characters of the summary, `evidence` of the document.
+    characters of the summary, `evidence` of the document: what was shown of it, where that was not all. `left_out`
+    counts the document sentences that were not shown. `chunk` is the number of the document chunk that it was judged
+    by: findings of one unit by several chunks count as one.
     """
 
     start: int
@@ -207,6 +209,8 @@ class Finding(Struct, frozen=True, kw_only=True, omit_defaults=True):
     reasoning: str | None = None
     evidence: tuple[Span, ...] = ()
     message: str | None = None
+    left_out: int = 0
+    chunk: int | None = None
 
     @property
     def score(self) -> float | None:

@@ -134,8 +134,7 @@ class _GroupRun:
 
     async def run(self, *, task_status: TaskStatus[None]) -> None:
         """Signals `task_status` once the group is admitted, which is when the next group may be looked at."""
-        pair_runs = self._start_pairs()
-        await anyio.to_thread.run_sync(self._assemble_all, pair_runs)
+        pair_runs = await anyio.to_thread.run_sync(self._start_pairs)
         async with self.outcomes, self.admission.group(len(self.reference)), anyio.create_task_group() as tasks:
             for pair_run in pair_runs:
                 self._submit_wanted(pair_run, tasks)
@@ -143,16 +142,18 @@ class _GroupRun:
             await self._send_finished(len(pair_runs))
 
     def _start_pairs(self) -> list[_PairRun]:
+        """Cut summaries and documents, and tokenise the first requests, in a worker thread."""
         distinct: dict[str, _PairRun] = {}
         for pair in self.group.pairs:
             if pair.summary in distinct:
                 distinct[pair.summary].rows.append(pair)
             else:
                 distinct[pair.summary] = _PairRun(pair, Running(self.scheduler.paradigm(pair)))
+        self._assemble_all(list(distinct.values()))
         return list(distinct.values())
 
     def _assemble_all(self, pair_runs: list[_PairRun]) -> None:
-        """Tokenise the first requests in a worker thread: the ids are then in the group's cache."""
+        """The ids are then in the group's cache."""
         for pair_run in pair_runs:
             for request in pair_run.running.wanted:
                 ids = self.assembler.assemble(request.prompt)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from bench import crashes, memory, sharing
+from bench import alignment, crashes, memory, sharing
 
-MEASUREMENTS = {"crashes": crashes, "memory": memory, "sharing": sharing}
+MEASUREMENTS = {"alignment": alignment, "crashes": crashes, "memory": memory, "sharing": sharing}
 
 
 def main() -> None:

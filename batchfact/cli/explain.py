@@ -21,6 +21,11 @@ def explain(
     reasoning_tokens: shared.ReasoningTokens = None,
     window_sentences: shared.WindowSentences = None,
     window_context: shared.WindowContext = None,
+    long_documents: shared.LongDocuments = None,
+    context_tokens: shared.ContextTokens = None,
+    align_sentences: shared.AlignSentences = None,
+    align_objective: shared.AlignObjective = None,
+    max_model_len: shared.MaxModelLen = None,
     engine: shared.Engine = None,
     config: shared.Config = None,
 ) -> None:
@@ -38,6 +43,11 @@ def explain(
         "reasoning-tokens": reasoning_tokens,
         "window-sentences": window_sentences,
         "window-context": window_context,
+        "long-documents": long_documents,
+        "context-tokens": context_tokens,
+        "align-sentences": align_sentences,
+        "align-objective": align_objective,
+        "max-model-len": max_model_len,
         "engine": engine,
     }
     settings = make_config(tuple(paths), "", options, file=config)

@@ -45,6 +45,30 @@ WindowContext = Annotated[
         help="What of the summary is shown beside a window, as context (default: none).", rich_help_panel=METHOD
     ),
 ]
+LongDocuments = Annotated[
+    Literal["auto", "align", "chunk", "fail"] | None,
+    typer.Option(
+        help="Show a document's nearest sentences (align), or all of it in turn (chunk), where it does not fit: auto "
+        "aligns only then, fail leaves the row unscored (default: auto).",
+        rich_help_panel=METHOD,
+    ),
+]
+ContextTokens = Annotated[
+    int | None,
+    typer.Option(
+        help="Most tokens aligned with a whole summary, for summ-nli (default: 1024).", rich_help_panel=METHOD
+    ),
+]
+AlignSentences = Annotated[
+    int | None, typer.Option(help="Document sentences aligned with a window (default: 5).", rich_help_panel=METHOD)
+]
+AlignObjective = Annotated[
+    Literal["greedy", "independent"] | None,
+    typer.Option(
+        help="Take the sentence that adds most to the recall so far, or rank each alone (default: greedy).",
+        rich_help_panel=METHOD,
+    ),
+]
 MaxModelLen = Annotated[
     int | None,
     typer.Option(

@@ -111,7 +111,10 @@ class EngineFactory(Protocol):
     """What the entry point names: a module or object that describes and opens an engine."""
 
     def describe(self, spec: EngineSpec) -> dict[str, str]:
-        """Facts for the run's identity, without loading the model: engine, minor version, dtype, quantisation."""
+        """Facts for the run's identity, without loading the model: engine, minor version, dtype, quantisation.
+
+        `max_model_len`, where an engine knows it beforehand, says which documents fit.
+        """
 
     def load_tokenizer(self, spec: EngineSpec) -> Tokenizer:
         """The model's tokenizer, without the engine: for plan, explain and the checks before the start."""

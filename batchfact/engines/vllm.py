@@ -91,6 +91,7 @@ class VllmFactory:
             "device": "cpu" if package.is_cpu else "gpu",
             "dtype": resolve_dtype(spec, facts, is_cpu=package.is_cpu),
             "quantization": spec.quantization or facts.quantization or "none",
+            "max_model_len": str(resolve_max_model_len(spec, facts)),
         }
 
     def load_tokenizer(self, spec: EngineSpec) -> FastTokenizer:
@@ -246,6 +247,11 @@ def resolve_dtype(spec: EngineSpec, facts: ModelFacts, *, is_cpu: bool) -> str:
     return facts.dtype if facts.dtype in ("bfloat16", "float16") else "bfloat16"
 
 
+def resolve_max_model_len(spec: EngineSpec, facts: ModelFacts) -> int:
+    """Tokens of the longest prompt with its answer, decided before the engine starts: it says which documents fit."""
+    return spec.max_model_len or min(facts.max_tokens or DEFAULT_MAX_MODEL_LEN, DEFAULT_MAX_MODEL_LEN)
+
+
 def cut_text(tokenizer: FastTokenizer, ids: Sequence[int], stop: Sequence[str]) -> tuple[str, list[int]]:
     """Text up to the first stop string, and ids that decode to exactly that text, special tokens left out.
 
@@ -352,7 +358,7 @@ def _engine_args(spec: EngineSpec, package: Package) -> Any:
 
     facts = read_model(spec.model)
     dtype = resolve_dtype(spec, facts, is_cpu=package.is_cpu)
-    max_model_len = spec.max_model_len or min(facts.max_tokens or DEFAULT_MAX_MODEL_LEN, DEFAULT_MAX_MODEL_LEN)
+    max_model_len = resolve_max_model_len(spec, facts)
     settings: dict[str, Any] = {
         "model": str(spec.model),
         "tokenizer": str(spec.model),

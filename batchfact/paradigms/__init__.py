@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from batchfact.config import Identity
+from batchfact.paradigms.contexts import Contexts
 from batchfact.paradigms.program import Paradigm
 from batchfact.paradigms.qg_qa import make_qg_qa
 from batchfact.paradigms.sent_nli import TEMPLATES as SENT_NLI_TEMPLATES
@@ -13,16 +14,25 @@ from batchfact.prompts.loader import PromptBook
 __all__ = ["make_paradigm", "template_names"]
 
 
-def make_paradigm(identity: Identity, prompts: PromptBook, *, reasoning: bool) -> Paradigm:
-    """The paradigm that `identity` names, over `prompts`; `reasoning` asks for a thought process before each label."""
+def make_paradigm(
+    identity: Identity, prompts: PromptBook, *, reasoning: bool, contexts: Contexts | None = None
+) -> Paradigm:
+    """The paradigm that `identity` names, over `prompts`; `reasoning` asks for a thought process before each label.
+
+    `contexts` say what is shown of documents; by default all of it.
+    """
     templates = [prompts[name] for name in template_names(identity, reasoning=reasoning)]
+    contexts = Contexts() if contexts is None else contexts
     if identity.paradigm == "summ-nli":
-        return make_summ_nli(*templates)
+        return make_summ_nli(*templates, contexts=contexts)
     if identity.paradigm == "sent-nli":
         return make_sent_nli(
-            *templates, sentences_per_window=identity.window_sentences, window_context=identity.window_context
+            *templates,
+            contexts=contexts,
+            sentences_per_window=identity.window_sentences,
+            window_context=identity.window_context,
         )
-    return make_qg_qa(*templates, sentences_per_window=identity.window_sentences)
+    return make_qg_qa(*templates, contexts=contexts, sentences_per_window=identity.window_sentences)
 
 
 def template_names(identity: Identity, *, reasoning: bool) -> tuple[str, ...]:

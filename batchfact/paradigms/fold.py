@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import groupby
 from typing import Literal
 
 from msgspec import Struct
@@ -58,12 +59,13 @@ def fold(findings: Sequence[Finding], policy: FoldPolicy) -> Verdict | Unscored:
     the pair unscored. A finding that does not apply (a window without claims) counts for nothing.
 
     Args:
-        findings: one for each window, or for each claim, in summary order.
+        findings: one for each window, or for each claim, in summary order; or several, by chunks of the document, of
+            which `over_chunks` makes one.
         policy: threshold and aggregation; a score at or above the threshold counts as consistent.
     Returns: a Verdict, whose score is None where a label was parsed from text; or Unscored.
     Source: Xu 2024, eq. (2) and (4). Differs: an unknown finding never counts as consistent.
     """
-    kept = tuple(findings)
+    kept = over_chunks(findings, policy)
     applicable = [judged for judged in (judge(finding, policy) for finding in kept) if judged.applies]
     if not applicable:
         return Unscored(status="no_claims", message="There was no claim to check in the summary.", findings=kept)
@@ -110,8 +112,39 @@ def decides(findings_so_far: Sequence[Finding], policy: FoldPolicy) -> bool:
     The score can still fall, so with early exit it is an upper bound.
     """
     return policy.aggregation == "any" and any(
-        finding_label(finding, policy) == "inconsistent" for finding in findings_so_far
+        finding_label(finding, policy) == "inconsistent" for finding in over_chunks(findings_so_far, policy)
     )
+
+
+def over_chunks(findings: Sequence[Finding], policy: FoldPolicy) -> tuple[Finding, ...]:
+    """One finding for each window or claim: what was judged by several chunks of a document is settled here.
+
+    It is consistent if any chunk supports it; otherwise unknown if a chunk is, which might have; otherwise it is the
+    chunk that supports it most. `mean` takes no unknown chunk. The evidence is the chunk that was taken.
+    """
+    if all(finding.chunk is None for finding in findings):
+        return tuple(findings)
+    settled: list[Finding] = []
+    for _, run in groupby(findings, key=lambda each: (each.start, each.end, each.question, each.entity)):
+        same = list(run)
+        chunks = [finding for finding in same if finding.chunk is not None]
+        settled.extend([best_supported(chunks, policy)] if chunks else same)
+    return tuple(settled)
+
+
+def best_supported(chunks: Sequence[Finding], policy: FoldPolicy) -> Finding:
+    ok = [finding for finding in chunks if finding_state(finding, policy) == "ok"]
+    unknown = [finding for finding in chunks if finding_state(finding, policy) == "unknown"]
+    best = max(ok, key=support, default=None)
+    is_settled = best is not None and finding_label(best, policy) == "consistent" and policy.aggregation == "any"
+    if unknown and not is_settled:
+        return unknown[0]
+    return chunks[0] if best is None else best
+
+
+def support(finding: Finding) -> float:
+    """P(consistent), or what a label alone says of it."""
+    return float(finding.label == "consistent") if finding.score is None else finding.score
 
 
 def finding_state(finding: Finding, policy: FoldPolicy) -> State:
@@ -173,12 +206,25 @@ def describe(applicable: Sequence[Judged], label: Label) -> str:
     labels = [judged.label for judged in applicable]
     bad, unjudged, total = labels.count("inconsistent"), labels.count(None), len(labels)
     noun = unit(applicable)
+    shown = describe_shown([judged.finding for judged in applicable])
     if label == "consistent" and not bad:
-        return f"{count(total, total, noun)} {be(total)} supported by the document."
+        return f"{count(total, total, noun)} {be(total)} supported by the document.{shown}"
     rest = f"; {unjudged} could not be judged" if unjudged else ""
     if bad == total > 1:
-        return f"None of {total} {noun}s is supported by the document."
-    return f"{count(bad, total, noun)} {be(bad)} not supported by the document{rest}."
+        return f"None of {total} {noun}s is supported by the document.{shown}"
+    return f"{count(bad, total, noun)} {be(bad)} not supported by the document{rest}.{shown}"
+
+
+def describe_shown(findings: Sequence[Finding]) -> str:
+    """A further sentence where not all of the document was shown at once."""
+    if any(finding.chunk is not None for finding in findings):
+        return " The document was read in chunks."
+    left_out = [finding.left_out for finding in findings if finding.evidence]
+    if not any(left_out):
+        return ""
+    fewest, most = min(left_out), max(left_out)
+    counted = str(most) if fewest == most else f"{fewest} to {most}"
+    return f" {counted} document {'sentence' if most == 1 else 'sentences'} {be(most)} not shown to the model."
 
 
 def unit(applicable: Sequence[Judged]) -> str:

@@ -28,6 +28,7 @@ from batchfact.engines.base import (
 from batchfact.errors import RunFailedError
 from batchfact.records import Message, Usage
 
+DEFAULT_MAX_MODEL_LEN = 1_000_000
 FIRST_ID = 10
 MARKERS = {"<|user|>": 1, "<|assistant|>": 2, "<|end|>": 3}
 WORDS = {" Yes": 4, " No": 5}
@@ -66,7 +67,7 @@ class FakeEngine:
             kv_tokens=int(extra.get("kv_tokens", 10_000_000)),
             block_tokens=32,
             max_num_seqs=int(extra.get("max_num_seqs", 256)),
-            max_model_len=spec.max_model_len or 1_000_000,
+            max_model_len=spec.max_model_len or DEFAULT_MAX_MODEL_LEN,
             num_replicas=spec.data_parallel_size,
         )
         self.latency_s = float(extra.get("latency_s", 0))
@@ -121,7 +122,8 @@ def _fraction(ids: list[int]) -> float:
 
 class Factory:
     def describe(self, spec: EngineSpec) -> dict[str, str]:
-        return {"engine": "fake", "version": "1", "dtype": spec.dtype or "float32"}
+        limit = str(spec.max_model_len or DEFAULT_MAX_MODEL_LEN)
+        return {"engine": "fake", "version": "1", "dtype": spec.dtype or "float32", "max_model_len": limit}
 
     def load_tokenizer(self, spec: EngineSpec) -> FakeTokenizer:
         return FakeTokenizer()

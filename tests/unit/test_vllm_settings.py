@@ -78,6 +78,7 @@ def test_a_gpu_computes_in_the_models_dtype(installed, tmp_path):
         "device": "gpu",
         "dtype": "float16",
         "quantization": "none",
+        "max_model_len": "8192",
     }
 
 
