@@ -21,6 +21,20 @@ KV_SHARE = 0.85
 """Share of the KV cache that admission fills; the rest is for partly filled blocks and for the engine's own slack."""
 
 
+class GroupHold:
+    """What an admitted document group holds of the KV cache until it is done, in tokens."""
+
+    def __init__(self, admission: Admission) -> None:
+        self.tokens = 0
+        self._admission = admission
+
+    def extend(self, tokens: int) -> None:
+        """Hold more at once, without waiting: a further prefix that the group's requests share."""
+        tokens = self._admission.in_blocks(tokens)
+        self.tokens += tokens
+        self._admission.tokens += tokens
+
+
 class Admission:
     """The budget of one replica, in requests and in KV tokens rounded up to whole blocks."""
 
@@ -41,22 +55,23 @@ class Admission:
         return self.num_requests + len(self._waiters)
 
     @asynccontextmanager
-    async def group(self, prefix_tokens: int) -> AsyncIterator[None]:
+    async def group(self, prefix_tokens: int) -> AsyncIterator[GroupHold]:
         """Hold a group's shared prefix; waits until it fits and no backlog of requests stands before it."""
-        tokens = self._in_blocks(prefix_tokens)
+        tokens = self.in_blocks(prefix_tokens)
         while self.num_groups and (self.load >= self.max_requests or self.tokens + tokens > self.max_tokens):
             await self._group_change.wait()
+        hold = GroupHold(self)
         self.num_groups += 1
-        self.tokens += tokens
+        hold.extend(tokens)
         try:
-            yield
+            yield hold
         finally:
             self.num_groups -= 1
-            self._release(tokens)
+            self._release(hold.tokens)
 
     async def acquire(self, priority: int, tokens: int) -> None:
         """Take the budget for one request's own `tokens` (suffix and reserved output); `release` gives it back."""
-        tokens = self._in_blocks(tokens)
+        tokens = self.in_blocks(tokens)
         if self._waiters or not self._fits(tokens):
             await self._wait(priority, tokens)
         else:
@@ -65,9 +80,10 @@ class Admission:
     def release(self, tokens: int) -> None:
         """Give back what one `acquire` of the same `tokens` took."""
         self.num_requests -= 1
-        self._release(self._in_blocks(tokens))
+        self._release(self.in_blocks(tokens))
 
-    def _in_blocks(self, tokens: int) -> int:
+    def in_blocks(self, tokens: int) -> int:
+        """`tokens` rounded up to whole blocks."""
         return -(-tokens // self._block_tokens) * self._block_tokens
 
     def _fits(self, tokens: int) -> bool:

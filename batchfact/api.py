@@ -8,8 +8,7 @@ import os
 import sys
 import tempfile
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, aclosing, contextmanager
+from contextlib import AsyncExitStack, aclosing, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeGuard, TypeVar
@@ -17,13 +16,13 @@ from typing import TYPE_CHECKING, Any, Self, TypeGuard, TypeVar
 import anyio
 import msgspec
 import pyarrow as pa
+from anyio.from_thread import start_blocking_portal
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from msgspec import Struct
 
 from batchfact import preparation
 from batchfact.assembly import Assembler
 from batchfact.config import RunConfig, Runtime
-from batchfact.engines.base import Engine
 from batchfact.errors import UsageError, nearest, root_cause
 from batchfact.grouping import group_pairs
 from batchfact.paradigms.fold import fold_outcome
@@ -39,7 +38,8 @@ from batchfact.source import rows_of
 if TYPE_CHECKING:
     import pandas as pd
 
-PairLike = tuple[str | None, str | None] | Mapping[str, Any]
+Texts = tuple[str | None, str | None]
+PairLike = Texts | Mapping[str, Any]
 T = TypeVar("T")
 
 
@@ -68,11 +68,17 @@ class Scorer:
     def __init__(self, **options: Any) -> None:
         self.config = _config(options)
         self._exit = AsyncExitStack()
+        self._is_proven = False
 
     async def __aenter__(self) -> Self:
-        self.method: Method = await anyio.to_thread.run_sync(_method, self.config)
+        method = await anyio.to_thread.run_sync(_method, self.config)
+        self.method: Method = method
+        self._assembler = Assembler(method.tokenizer)
         async with AsyncExitStack() as stack:
-            self.engine: Engine = await stack.enter_async_context(self.method.engine.open(self.method.spec))
+            engine = await stack.enter_async_context(method.engine.open(method.spec))
+            self._scheduler = Scheduler(
+                engine, self._assembler, method.paradigm, Progress(0), decides=early_exit(self.config)
+            )
             self._tasks = await stack.enter_async_context(anyio.create_task_group())
             self._exit = stack.pop_all()
         return self
@@ -81,19 +87,22 @@ class Scorer:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._tasks.cancel_scope.cancel()
-        try:
-            await self._exit.__aexit__(kind, error, traceback)
-        except BaseExceptionGroup as group:
-            raise root_cause(group) from group
+        # Without the block's own error: a task group would wrap it.
+        await self._exit.aclose()
 
     async def score(
         self, pairs: Iterable[PairLike] | AsyncIterable[PairLike], *, look_ahead: int = 1024
     ) -> AsyncGenerator[Scored]:
         """Score pairs as they come; results come in the order in which they finish, each with its row.
 
+        An async stream is scored as its pairs arrive. An iterator is read ahead from a worker thread; one that waits
+        for results before it gives more pairs should be made an async stream. Several calls may run side by side.
+
         Args:
             pairs: (document, summary) tuples, or mappings with the document and summary columns.
             look_ahead: rows within which pairs of one document are brought together.
+
+        Raises: UsageError for something that is no pair; RunFailedError if the engine died.
         """
         async with aclosing(self.outcomes(pairs, look_ahead=look_ahead)) as outcomes:
             async for outcome in outcomes:
@@ -103,13 +112,34 @@ class Scorer:
         self, pairs: Iterable[PairLike] | AsyncIterable[PairLike], *, look_ahead: int
     ) -> AsyncGenerator[Outcome]:
         """The same before folding, as a journal would keep it."""
-        send_items, items = anyio.create_memory_object_stream[Item](STREAM_BUFFER)
         send_outcomes, outcomes = anyio.create_memory_object_stream[Outcome](STREAM_BUFFER)
-        self._tasks.start_soon(self._produce, pairs, look_ahead, send_items)
-        self._tasks.start_soon(self._answer, items, send_outcomes)
+        failure: list[BaseException] = []
+        self._tasks.start_soon(self._run_stream, pairs, look_ahead, send_outcomes, failure)
         async with outcomes:
             async for outcome in outcomes:
                 yield outcome
+        if failure:
+            raise failure[0]
+
+    async def _run_stream(
+        self,
+        pairs: Iterable[PairLike] | AsyncIterable[PairLike],
+        look_ahead: int,
+        send_outcomes: MemoryObjectSendStream[Outcome],
+        failure: list[BaseException],
+    ) -> None:
+        """One stream's stages. Its failure is its own reader's to see: other streams of the scorer go on."""
+        send_items, items = anyio.create_memory_object_stream[Item](STREAM_BUFFER)
+        async with send_outcomes:
+            try:
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(self._produce, pairs, look_ahead, send_items)
+                    tasks.start_soon(self._answer, items, send_outcomes)
+            except BaseExceptionGroup as group:
+                error = root_cause(group)
+                # A reader that leaves early breaks the stream; that is its right.
+                if not isinstance(error, anyio.BrokenResourceError):
+                    failure.append(error)
 
     async def _produce(
         self,
@@ -117,39 +147,50 @@ class Scorer:
         look_ahead: int,
         send_items: MemoryObjectSendStream[Item],
     ) -> None:
-        async with send_items:
-            with _until_reader_leaves():
-                if isinstance(pairs, AsyncIterable):
-                    await self._produce_chunks(pairs, look_ahead, send_items)
-                else:
-                    texts = (_texts(pair, self.config) for pair in pairs)
-                    await produce(_groups(rows_of(texts), look_ahead), send_items.clone())
+        if isinstance(pairs, AsyncIterable):
+            async with send_items:
+                await self._produce_chunks(pairs, look_ahead, send_items)
+        else:
+            texts = (_texts(pair, row, self.config) for row, pair in enumerate(pairs))
+            await produce(_groups(rows_of(texts), look_ahead), send_items)
 
     async def _produce_chunks(
         self, pairs: AsyncIterable[PairLike], look_ahead: int, send_items: MemoryObjectSendStream[Item]
     ) -> None:
-        """Group an async stream chunk by chunk: unlike an iterator it cannot be read ahead from a worker thread."""
-        row, chunk = 0, list[tuple[str | None, str | None]]()
-        numbers = itertools.count()
-        async for pair in pairs:
-            chunk.append(_texts(pair, self.config))
-            if len(chunk) == look_ahead:
+        """Group what has arrived, at most `look_ahead` pairs at a time; a slow stream is not waited for."""
+        send_texts, texts = anyio.create_memory_object_stream[Texts](look_ahead)
+
+        async def read() -> None:
+            async with send_texts:
+                row = 0
+                async for pair in pairs:
+                    await send_texts.send(_texts(pair, row, self.config))
+                    row += 1
+
+        async with anyio.create_task_group() as tasks, texts:
+            tasks.start_soon(read)
+            row, numbers = 0, itertools.count()
+            async for first in texts:
+                chunk = [first]
+                with suppress(anyio.WouldBlock, anyio.EndOfStream):
+                    while len(chunk) < look_ahead:
+                        chunk.append(texts.receive_nowait())
                 await _send_chunk(chunk, row, numbers, send_items)
-                row, chunk = row + len(chunk), []
-        await _send_chunk(chunk, row, numbers, send_items)
+                row += len(chunk)
 
     async def _answer(
-        self,
-        items: MemoryObjectReceiveStream[Item],
-        send_outcomes: MemoryObjectSendStream[Outcome],
+        self, items: MemoryObjectReceiveStream[Item], send_outcomes: MemoryObjectSendStream[Outcome]
     ) -> None:
-        assembler = Assembler(self.engine.tokenizer)
-        scheduler = Scheduler(
-            self.engine, assembler, self.method.paradigm, Progress(0), decides=early_exit(self.config)
-        )
-        async with items, send_outcomes:
-            with _until_reader_leaves():
-                await scheduler.run(_calibrated(items, assembler, self.method), send_outcomes)
+        async with items:
+            await self._scheduler.run(self._proven(items), send_outcomes)
+
+    async def _proven(self, items: AsyncIterable[Item]) -> AsyncGenerator[Item]:
+        """The items, with the assembly proven on the first document."""
+        async for item in items:
+            if not self._is_proven and isinstance(item, DocumentGroup):
+                self._is_proven = True
+                await anyio.to_thread.run_sync(preparation.prove_joins, self._assembler, self.method, item)
+            yield item
 
 
 def score(pairs: Any, **options: Any) -> Any:
@@ -171,17 +212,19 @@ def score(pairs: Any, **options: Any) -> Any:
         scored = table.to_pandas()
         scored.index = pairs.index
         return scored
-    return [fold_outcome(outcome, _config(options).fold) for outcome in _score_all(list(pairs), options)]
+    policy = _config(options).fold
+    return [fold_outcome(outcome, policy) for outcome in _score_all(list(pairs), options)]
 
 
 def _score_table(table: pa.Table, options: dict[str, Any]) -> pa.Table:
     config = _config(options)
-    check_table(table, config)
+    own = [field.with_name(config.columns.column_prefix + field.name) for field in VERDICT_FIELDS]
+    check_table(table, own, config)
     columns = [config.identity.document_column, config.identity.summary_column]
     texts = list(zip(*(table.column(name).to_pylist() for name in columns), strict=True))
     arrays, _ = verdict_columns(_score_all(texts, options), config.fold)
-    for field, array in zip(VERDICT_FIELDS, arrays, strict=True):
-        table = table.append_column(field.with_name(config.columns.column_prefix + field.name), array)
+    for field, array in zip(own, arrays, strict=True):
+        table = table.append_column(field, array)
     return table
 
 
@@ -200,15 +243,23 @@ def run_to_end(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         asyncio.get_running_loop()
     except RuntimeError:
         return anyio.run(work)
-    with ThreadPoolExecutor(1, "batchfact") as thread:
-        return thread.submit(anyio.run, work).result()
+    with start_blocking_portal("asyncio") as portal:
+        future = portal.start_task_soon(work)
+        try:
+            return future.result()
+        except KeyboardInterrupt:
+            future.cancel()
+            raise
 
 
-def check_table(table: pa.Table, config: RunConfig) -> None:
-    """Raises: UsageError if a column is missing."""
+def check_table(table: pa.Table, own: Sequence[pa.Field], config: RunConfig) -> None:
+    """Raises: UsageError if a column is missing, or would stand there twice."""
     for name in (config.identity.document_column, config.identity.summary_column):
         if name not in table.column_names:
             raise UsageError(f"there is no column {name!r}{nearest(name, table.column_names)}")
+    for field in own:
+        if field.name in table.column_names:
+            raise UsageError(f"there is a column {field.name!r} already; choose another column_prefix")
 
 
 def _is_data_frame(pairs: object) -> TypeGuard[pd.DataFrame]:
@@ -217,8 +268,18 @@ def _is_data_frame(pairs: object) -> TypeGuard[pd.DataFrame]:
     return pandas_module is not None and isinstance(pairs, pandas_module.DataFrame)
 
 
+FILE_OPTIONS = frozenset(
+    {"group", "look-ahead-rows", "look-ahead-bytes", "journal", "restart", "retry-status", "limit", "max-unscored"}
+    | {"part-rows", "part-seconds", "keep-columns", "drop-document", "quiet"}
+)
+"""Options of a run over files, which mean nothing for pairs in memory."""
+
+
 def _config(options: dict[str, Any]) -> RunConfig:
-    return make_config((), "", {name.replace("_", "-"): value for name, value in options.items()})
+    named = {name.replace("_", "-"): value for name, value in options.items()}
+    for name in FILE_OPTIONS & named.keys():
+        raise UsageError(f"{name.replace('-', '_')} is for runs over files; pairs in memory have no use for it")
+    return make_config((), "", named)
 
 
 def _method(config: RunConfig) -> Method:
@@ -226,11 +287,20 @@ def _method(config: RunConfig) -> Method:
     return preparation.prepare_method(config, log_file=log_file, compiles=config.runtime.compile == "on")
 
 
-def _texts(pair: PairLike, config: RunConfig) -> tuple[str | None, str | None]:
-    if isinstance(pair, Mapping):
-        return pair[config.identity.document_column], pair[config.identity.summary_column]
-    document, summary = pair
-    return document, summary
+def _texts(pair: PairLike, row: int, config: RunConfig) -> Texts:
+    """A pair's two texts.
+
+    Raises: UsageError, naming the row, for anything that is no pair of texts.
+    """
+    names = (config.identity.document_column, config.identity.summary_column)
+    try:
+        texts = tuple(pair[name] for name in names) if isinstance(pair, Mapping) else tuple(pair)
+    except (KeyError, TypeError) as error:
+        raise UsageError(f"pair {row} has no {' and '.join(map(repr, names))}: {error!r}") from error
+    if len(texts) != 2 or not all(text is None or isinstance(text, str) for text in texts):
+        kinds = ", ".join(type(text).__name__ for text in texts)
+        raise UsageError(f"pair {row} must be a document and a summary, both text or None, got ({kinds})")
+    return texts[0], texts[1]
 
 
 def _groups(rows: Iterator[Pair | Rejected], look_ahead: int) -> Iterator[Item]:
@@ -245,30 +315,8 @@ def _groups(rows: Iterator[Pair | Rejected], look_ahead: int) -> Iterator[Item]:
         )
 
 
-async def _calibrated(items: AsyncIterable[Item], assembler: Assembler, method: Method) -> AsyncGenerator[Item]:
-    is_calibrated = False
-    async for item in items:
-        if not is_calibrated and isinstance(item, DocumentGroup):
-            await anyio.to_thread.run_sync(preparation.calibrate, assembler, method, [item])
-            is_calibrated = True
-        yield item
-
-
-@contextmanager
-def _until_reader_leaves() -> Iterator[None]:
-    """The reader of a stream may stop early; that is its right and ends the stages before it."""
-    try:
-        yield
-    except anyio.BrokenResourceError:
-        return
-    except BaseExceptionGroup as group:
-        _, others = group.split(anyio.BrokenResourceError)
-        if others is not None:
-            raise
-
-
 async def _send_chunk(
-    chunk: list[tuple[str | None, str | None]],
+    chunk: list[Texts],
     first_row: int,
     numbers: Iterator[int],
     send_items: MemoryObjectSendStream[Item],

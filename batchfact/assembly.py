@@ -205,10 +205,12 @@ class Joiner:
         if self.mode == "merged":
             return None
         edge = (_tail(left), _head(right))
-        if edge not in self._edges:
+        try:
+            return self._edges[edge]  # no look before: another thread may clear the cache in between
+        except KeyError:
             _bound(self._edges)
-            self._edges[edge] = self._check(*edge)
-        return self._edges[edge]
+            found = self._edges[edge] = self._check(*edge)
+            return found
 
     def _check(self, left: Unit, right: Text) -> Start | None:
         before, joined = self.encode(left), self.encode((*left, right))

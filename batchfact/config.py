@@ -59,6 +59,16 @@ class Identity(Struct, frozen=True, kw_only=True):
         require(self.window_sentences >= 1, "--window-sentences must be at least 1", self.window_sentences)
         require(self.context_tokens >= 1, "--context-tokens must be at least 1", self.context_tokens)
         require(self.align_sentences >= 1, "--align-sentences must be at least 1", self.align_sentences)
+        require(
+            self.paradigm != "summ-nli" or self.window_sentences == 1,
+            "--window-sentences has no meaning with --paradigm summ-nli, which takes the whole summary",
+            self.window_sentences,
+        )
+        require(
+            self.paradigm == "sent-nli" or self.window_context == "none",
+            "--window-context is for --paradigm sent-nli",
+            self.window_context,
+        )
         require(self.reasoning_tokens >= 16, "--reasoning-tokens must be at least 16", self.reasoning_tokens)
         require(
             self.max_model_len is None or self.max_model_len >= 256,
@@ -124,6 +134,15 @@ class Runtime(Struct, frozen=True, kw_only=True):
         )
         require(self.tensor_parallel_size >= 1, "--tensor-parallel-size must be at least 1", self.tensor_parallel_size)
         require(self.data_parallel_size >= 1, "--data-parallel-size must be at least 1", self.data_parallel_size)
+        require(
+            self.gpu_memory_utilization is None or 0 < self.gpu_memory_utilization <= 1,
+            "--gpu-memory-utilization is a share above 0, at most 1",
+            self.gpu_memory_utilization,
+        )
+        require(self.kv_cache_bytes is None or self.kv_cache_bytes > 0, "--kv-cache-memory must be above 0", 0)
+        require(self.part_rows >= 1, "part-rows must be at least 1", self.part_rows)
+        require(self.part_seconds > 0, "part-seconds must be above 0", self.part_seconds)
+        require(self.look_ahead_bytes >= 1, "look-ahead-bytes must be at least 1", self.look_ahead_bytes)
         require(self.look_ahead_rows >= 1, "--look-ahead-rows must be at least 1", self.look_ahead_rows)
 
 

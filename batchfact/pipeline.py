@@ -1,6 +1,6 @@
 """Joins the stages: source and grouping, scheduler and engine, journal, merge.
 
-The one place that opens streams and a task group. Parquet and the journal are read and written in worker threads; every
+Opens the streams and the task group of a run. Parquet and the journal are read and written in worker threads; every
 stream between two stages has a small buffer, so that a stalled stage stops the one before it.
 """
 
@@ -34,7 +34,8 @@ STREAM_BUFFER = 8
 GROUPS_A_HOP = 16
 """Groups fetched in one visit to the worker thread: a thread hop costs more than making a small group."""
 EARLY_STOP_ROWS = 1000
-"""Committed rows after which --max-unscored may end a run before its end."""
+"""Rows that a model was asked about after which --max-unscored may end a run before its end; rows that need no model
+come out first, so they would mislead."""
 
 Item = DocumentGroup | Rejected
 
@@ -45,7 +46,6 @@ class RunReport(Struct, frozen=True, kw_only=True):
     config: RunConfig
     totals: Totals
     progress: Progress
-    warnings: tuple[str, ...]
     journal: Path
 
 
@@ -64,21 +64,27 @@ async def run(config: RunConfig, *, watch: Callable[[Progress], None] = lambda _
     prepared = await anyio.to_thread.run_sync(preparation.prepare, config)
     progress = Progress(prepared.num_rows)
     watch(progress)
+    stopping = Stopping()
     with preparation.open_journal(prepared) as journal:
-        await _score(prepared, journal, progress)
-        progress.phase = "writing the output"
-        totals = await anyio.to_thread.run_sync(_merge, prepared, journal, progress)
+        for warning in journal.warnings:
+            progress.warn(warning)
+        try:
+            async with stopping.listening():
+                await _score(prepared, journal, progress, stopping)
+                progress.phase = "writing the output"
+                totals = await anyio.to_thread.run_sync(_merge, prepared, journal, progress, stopping)
+        except BaseExceptionGroup as group:
+            raise root_cause(group) from group
         _check_unscored(config, totals.rows - totals.statuses.get("ok", 0), totals.rows)
         return RunReport(
             config=config,
             totals=totals,
             progress=progress,
-            warnings=(*prepared.warnings, *journal.warnings),
             journal=journal.folder,
         )
 
 
-async def _score(prepared: Prepared, journal: Journal, progress: Progress) -> None:
+async def _score(prepared: Prepared, journal: Journal, progress: Progress, stopping: Stopping) -> None:
     config = prepared.config
     committer = Committer(
         journal,
@@ -86,21 +92,25 @@ async def _score(prepared: Prepared, journal: Journal, progress: Progress) -> No
         max_seconds=config.runtime.part_seconds,
         committed=lambda part: _count(part, config, progress),
     )
-    items = _items(prepared, journal, progress)
+    items = _items(prepared, journal, progress, stopping)
     send_items, items_to_answer = anyio.create_memory_object_stream[Item](STREAM_BUFFER)
     send_outcomes, outcomes = anyio.create_memory_object_stream[Outcome](STREAM_BUFFER)
-    stopping = Stopping()
+
+    async def ask() -> None:
+        with stopping.scope:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(produce, items, send_items)
+                tasks.start_soon(_answer, prepared, items_to_answer, send_outcomes, progress)
+
     try:
-        async with stopping.listening(), anyio.create_task_group() as tasks:
+        async with anyio.create_task_group() as tasks:
             tasks.start_soon(committer.run, outcomes)
-            with stopping.scope:
-                async with anyio.create_task_group() as work:
-                    work.start_soon(produce, items, send_items)
-                    work.start_soon(_answer, prepared, items_to_answer, send_outcomes, progress)
-    except BaseExceptionGroup as group:
-        # The engine's process gets a terminal's Ctrl-C too and may die of it before its requests are cancelled.
-        if not stopping.was_stopped:
-            raise root_cause(group) from group
+            try:
+                await ask()
+            except BaseExceptionGroup:
+                # A terminal's Ctrl-C may reach the engine's processes too, which then die before they are let go.
+                if not stopping.was_stopped:
+                    raise
     finally:
         with anyio.CancelScope(shield=True):
             await anyio.to_thread.run_sync(items.close)
@@ -109,13 +119,15 @@ async def _score(prepared: Prepared, journal: Journal, progress: Progress) -> No
         raise InterruptedRunError(journal.folder, progress.num_done)
 
 
-def _items(prepared: Prepared, journal: Journal, progress: Progress) -> Generator[Item]:
+def _items(prepared: Prepared, journal: Journal, progress: Progress, stopping: Stopping) -> Generator[Item]:
     """The rows that are not committed yet, by document; a generator, so that closing it removes spill files."""
     runtime = prepared.config.runtime
 
     def rows_to_ask() -> Iterator[Pair | Rejected]:
         num_asked = 0
         for row in pending(prepared.source.pairs(stop=runtime.limit), journal.committed(prepared.is_retried)):
+            if stopping.was_stopped:
+                return
             progress.num_resumed = row.row - num_asked
             num_asked += 1
             yield row
@@ -157,9 +169,9 @@ async def _answer(
                 await outcomes.send(rejected_outcome(item))
                 continue
             progress.phase = "starting the engine"
+            assembler = Assembler(method.tokenizer)
+            await anyio.to_thread.run_sync(preparation.prove_joins, assembler, method, item)
             async with method.engine.open(method.spec) as engine:
-                assembler = Assembler(engine.tokenizer)
-                await anyio.to_thread.run_sync(preparation.calibrate, assembler, method, [item])
                 progress.engine_ready_at = time.monotonic()
                 progress.phase = "scoring"
                 scheduler = Scheduler(engine, assembler, method.paradigm, progress, decides=early_exit(prepared.config))
@@ -189,8 +201,11 @@ def _count(part: list[Outcome], config: RunConfig, progress: Progress) -> None:
         progress.statuses[verdict.status] += 1
         if not isinstance(verdict, Unscored):
             progress.labels[verdict.label] += 1
-    if progress.num_done >= EARLY_STOP_ROWS:
-        _check_unscored(config, progress.num_unscored, progress.num_done)
+        if outcome.status == "ok":
+            progress.num_asked += 1
+            progress.num_asked_unscored += isinstance(verdict, Unscored)
+    if progress.num_asked >= EARLY_STOP_ROWS:
+        _check_unscored(config, progress.num_asked_unscored, progress.num_asked)
 
 
 def _check_unscored(config: RunConfig, num_unscored: int, num_rows: int) -> None:
@@ -202,9 +217,11 @@ def _check_unscored(config: RunConfig, num_unscored: int, num_rows: int) -> None
         )
 
 
-def _merge(prepared: Prepared, journal: Journal, progress: Progress) -> Totals:
+def _merge(prepared: Prepared, journal: Journal, progress: Progress, stopping: Stopping) -> Totals:
     def add(num_rows: int) -> None:
         progress.num_merged += num_rows
+        if stopping.was_stopped:
+            raise InterruptedRunError(journal.folder, progress.num_done)
 
     config = prepared.config
     return merge(

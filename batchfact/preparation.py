@@ -6,6 +6,7 @@ A configuration flows in; a `Prepared` run flows out, or a UsageError. No engine
 from __future__ import annotations
 
 import platform
+import shutil
 from collections.abc import Callable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -22,19 +23,20 @@ from batchfact.engines.base import EngineFactory, EngineSpec, Tokenizer, find_en
 from batchfact.errors import UsageError
 from batchfact.journal import Journal, default_folder, read_run
 from batchfact.models import ModelEntry, find_model, locate, model_digest
-from batchfact.paradigms import make_paradigm, template_names
+from batchfact.paradigms import METHOD_VERSION, make_paradigm, template_names
 from batchfact.paradigms.contexts import Contexts, Counters, Room
 from batchfact.paradigms.fold import fold_outcome
 from batchfact.paradigms.program import Paradigm, Running
 from batchfact.prompts.loader import PromptBook
-from batchfact.records import Choose, DocumentGroup, Outcome, Request
+from batchfact.records import DocumentGroup, Outcome, Template
 from batchfact.sink import check_output
 from batchfact.source import Source, open_source
 
 BYTES_PER_TOKEN = 4.2
 """English text, for estimates before anything is tokenised."""
-COMPILE_TOKENS = 5_000_000
-"""Estimated prompt tokens above which compiling pays: it costs about two minutes and makes prefill 1.3 times faster."""
+COMPILE_BYTES = 20 << 20
+"""Size of the rows to score, as their files have it, above which compiling pays: it takes about two minutes, and
+makes prefill about 1.3 times faster."""
 
 
 class Method(Struct, frozen=True, kw_only=True):
@@ -61,7 +63,6 @@ class Prepared(Struct, frozen=True, kw_only=True):
     method: Method
     journal: Path
     is_retried: Callable[[Outcome], bool] | None
-    warnings: tuple[str, ...] = ()
 
 
 def prepare(config: RunConfig) -> Prepared:
@@ -74,11 +75,9 @@ def prepare(config: RunConfig) -> Prepared:
         config.inputs, document_column=identity.document_column, summary_column=identity.summary_column
     )
     journal = config.runtime.journal or default_folder(config.output)
-    check_output(source, config.output, config.columns, will_resume=config.runtime.restart or journal.exists())
+    check_output(source, config.output, config.columns, will_resume=_is_journal_of(journal, config.output))
     num_rows = min(source.num_rows, config.runtime.limit or source.num_rows)
-    compiles = config.runtime.compile == "on" or (
-        config.runtime.compile == "auto" and source.num_bytes / BYTES_PER_TOKEN > COMPILE_TOKENS
-    )
+    compiles = _compiles(config, source.num_bytes * num_rows / max(source.num_rows, 1))
     return Prepared(
         config=config,
         source=source,
@@ -115,7 +114,7 @@ def prepare_method(config: RunConfig, *, log_file: Path | None, compiles: bool) 
     reasoning = entry.reasoning if identity.reasoning is None else identity.reasoning
     described = engine.describe(spec)
     tokenizer = engine.load_tokenizer(spec)
-    prompts = PromptBook(tokenizer.render_chat, reasoning_tokens=identity.reasoning_tokens)
+    prompts = make_prompts(identity, entry, tokenizer, reasoning=reasoning)
     known = described.get("max_model_len")
     max_model_len = int(known) if known else spec.max_model_len
     contexts = make_contexts(identity, tokenizer, max_model_len)
@@ -157,6 +156,41 @@ def make_contexts(identity: Identity, tokenizer: Tokenizer, max_model_len: int |
     )
 
 
+def make_prompts(identity: Identity, entry: ModelEntry, tokenizer: Tokenizer, *, reasoning: bool) -> PromptBook:
+    """The templates in the model's own format and words.
+
+    Raises: UsageError if a label word is no single token of the model.
+    """
+    yes, no = entry.labels or (" Yes", " No")
+    render_chat = tokenizer.render_chat if entry.prompt_style == "chat" else (lambda _: None)
+    prompts = PromptBook(render_chat, yes=yes, no=no, reasoning_tokens=identity.reasoning_tokens)
+    assembler = Assembler(tokenizer)
+    for name in template_names(identity, reasoning=reasoning):
+        template = prompts[name]
+        cue = template.answer_cue or template.parts[-1]
+        if template.labels and isinstance(cue, Template):
+            assembler.label_ids((cue,), template.labels)
+    return prompts
+
+
+def _compiles(config: RunConfig, num_bytes: float) -> bool:
+    """Whether to compile the model; by itself only for long runs, and where there is a C++ compiler for it."""
+    if config.runtime.compile == "auto":
+        return num_bytes > COMPILE_BYTES and shutil.which("g++") is not None
+    return config.runtime.compile == "on"
+
+
+def _is_journal_of(journal: Path, output: str) -> bool:
+    """Whether an output that exists is this journal's own, so that a run may write it again."""
+    kept = read_run(journal)
+    return kept is not None and kept.runtime.get("output") == absolute(output)
+
+
+def absolute(place: str) -> str:
+    """A local path from the root, so that a journal is understood from any folder; a URI stays as it is."""
+    return place if "://" in place else str(Path(place).absolute())
+
+
 def resolve_engine(name: str) -> str:
     """The engine that `auto` means here.
 
@@ -177,6 +211,7 @@ def open_journal(prepared: Prepared) -> Journal:
     Raises: UsageError if it belongs to a run with another identity, or is in use.
     """
     config = prepared.config
+    _refuse_other_fold(prepared)
     return Journal.open(
         prepared.journal,
         {"input": prepared.source.fingerprint(), **prepared.method.identity},
@@ -186,15 +221,28 @@ def open_journal(prepared: Prepared) -> Journal:
     )
 
 
+def _refuse_other_fold(prepared: Prepared) -> None:
+    """Raises: UsageError if rows that early exit left unfinished would be folded in another way."""
+    kept = None if prepared.config.runtime.restart else read_run(prepared.journal)
+    if kept is None or not kept.runtime.get("early_exit"):
+        return
+    if kept.fold.get("policy") != msgspec.to_builtins(prepared.config.fold):
+        raise UsageError(
+            f"the rows in {prepared.journal} were scored with --early-exit under another threshold or aggregation: "
+            "their scores are only upper bounds; keep those options, or run with --restart"
+        )
+
+
 def _runtime_facts(prepared: Prepared) -> dict[str, Any]:
     """The runtime section of run.json; an early exit of any earlier run on this journal stays noted."""
     config = prepared.config
     before = None if config.runtime.restart else read_run(prepared.journal)
     had_early_exit = before is not None and bool(before.runtime.get("early_exit"))
+    runtime: dict[str, Any] = msgspec.to_builtins(config.runtime, enc_hook=str)
     return {
-        **msgspec.to_builtins(config.runtime),
-        "inputs": list(config.inputs),
-        "output": config.output,
+        **runtime,
+        "inputs": [absolute(place) for place in config.inputs],
+        "output": absolute(config.output),
         "early_exit": config.runtime.early_exit or had_early_exit,
     }
 
@@ -222,16 +270,10 @@ def versions() -> dict[str, str]:
     return found
 
 
-def calibrate(assembler: Assembler, method: Method, groups: list[DocumentGroup]) -> None:
-    """Prove on real prompts that assembled ids equal whole-string ids; check that label words are tokens."""
-    requests: list[Request] = []
-    for group in groups:
-        for pair in group.pairs[:2]:
-            requests.extend(Running(method.paradigm(pair)).wanted[:2])
+def prove_joins(assembler: Assembler, method: Method, group: DocumentGroup) -> None:
+    """Prove on a real document's prompts that assembled ids equal whole-string ids; else join more carefully."""
+    requests = [request for pair in group.pairs[:2] for request in Running(method.paradigm(pair)).wanted[:2]]
     assembler.calibrate([request.prompt for request in requests])
-    for request in requests:
-        if isinstance(request, Choose):
-            assembler.label_ids(request.prompt, request.labels)
 
 
 def _method_identity(
@@ -247,7 +289,8 @@ def _method_identity(
     settings: dict[str, Any] = msgspec.to_builtins(identity)
     return {
         **settings,
-        "model": entry.name,
+        "method_version": METHOD_VERSION,
+        "model": Path(entry.name).name if Path(entry.name).is_dir() else entry.name,
         "model_digest": model_digest(spec.model),
         "reasoning": reasoning,
         "prompts": {name: prompts.digests[name] for name in chosen},

@@ -20,10 +20,12 @@ class Progress:
         self.phase = "reading the input"
         self.statuses: Counter[str] = Counter()
         self.labels: Counter[str] = Counter()
+        self.num_asked = 0
+        self.num_asked_unscored = 0
         self.num_merged = 0
-        self.num_requests = 0
         self.num_in_flight = 0
         self.usage = Usage()
+        self.warnings: list[str] = []
         self.started_at = time.monotonic()
         self.engine_ready_at: float | None = None
         self.scored_at: float | None = None
@@ -62,12 +64,15 @@ class Progress:
     def cached_share(self) -> float | None:
         return self.usage.cached / self.usage.prompt if self.usage.prompt else None
 
+    def warn(self, warning: str) -> None:
+        """Something that the user should know although the run goes on; the display prints it."""
+        self.warnings.append(warning)
+
     def add_tokens(self, usage: Usage) -> None:
         self.usage += usage
 
     def enter_engine(self) -> None:
         """One more request is with the engine."""
-        self.num_requests += 1
         self.num_in_flight += 1
 
     def leave_engine(self) -> None:

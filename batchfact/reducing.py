@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from batchfact import __version__
 from batchfact.errors import UsageError
 from batchfact.journal import Journal, default_folder, read_run
-from batchfact.preparation import versions
+from batchfact.metadata import describe_run
 from batchfact.settings import make_config
 from batchfact.sink import Totals, check_output, merge
 from batchfact.source import open_source
@@ -24,11 +21,13 @@ def reduce_journal(
     inputs: tuple[str, ...],
     journal: str | None,
     options: Mapping[str, Any],
+    warn: Callable[[str], None] = lambda _: None,
 ) -> Totals:
     """Merge the journal of `output` with its input again.
 
     Args:
         options: fold and column options by name; None keeps what the journal's last run used.
+        warn: is told of damage in the journal before anything is merged: it explains a merge that fails.
 
     Raises:
         UsageError: no journal there, or an unusable option.
@@ -54,22 +53,14 @@ def reduce_journal(
     check_output(source, target, config.columns, will_resume=to is None)
     fold = {"policy": config.fold, "columns": config.columns} if to is None else kept.fold
     with Journal.open(folder, kept.identity, fold, runtime) as opened:
+        for warning in opened.warnings:
+            warn(warning)
         return merge(
             source,
             opened,
             target,
             config.fold,
             config.columns,
-            _metadata(kept.identity, config.fold),
+            describe_run(identity, config.fold, config.columns, {**runtime, "inputs": config.inputs}),
             limit=runtime.get("limit"),
         )
-
-
-def _metadata(identity: Mapping[str, Any], fold: object) -> dict[str, Any]:
-    return {
-        "batchfact_version": __version__,
-        "identity": dict(identity),
-        "fold": msgspec.to_builtins(fold),
-        "early_exit": False,
-        "versions": versions(),
-    }

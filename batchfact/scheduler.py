@@ -13,7 +13,7 @@ import anyio
 from anyio.abc import TaskGroup, TaskStatus
 from anyio.streams.memory import MemoryObjectSendStream
 
-from batchfact.admission import Admission
+from batchfact.admission import Admission, GroupHold
 from batchfact.assembly import Assembler, GroupAssembler
 from batchfact.engines.base import Engine, LabelIds, RequestError
 from batchfact.paradigms.program import Paradigm, Running
@@ -26,6 +26,7 @@ from batchfact.records import (
     Finding,
     Outcome,
     Pair,
+    Prompt,
     Rejected,
     Reply,
     Request,
@@ -85,7 +86,7 @@ class Scheduler:
                 if isinstance(item, Rejected):
                     await outcomes.send(rejected_outcome(item))
                 else:
-                    await tasks.start(_GroupRun(self, item, outcomes.clone()).run)
+                    await tasks.start(_GroupRun(self, item, outcomes).run)
 
 
 class _Job:
@@ -126,16 +127,19 @@ class _GroupRun:
         replicas = range(len(scheduler.admissions))
         self.replica = min(replicas, key=lambda replica: scheduler.admissions[replica].load)
         self.admission = scheduler.admissions[self.replica]
+        self.hold: GroupHold
+        self.assembling = anyio.Lock()
         self.jobs: dict[object, _Job] = {}
-        self.reference: list[int] = []
-        self.assembled: dict[tuple[_PairRun, str], list[int]] = {}
+        self.first_ids: dict[Prompt, list[int]] = {}
+        self.prefixes: list[list[int]] = []
         self.finished: list[_PairRun] = []
         self.has_finished = anyio.Event()
 
     async def run(self, *, task_status: TaskStatus[None]) -> None:
         """Signals `task_status` once the group is admitted, which is when the next group may be looked at."""
         pair_runs = await anyio.to_thread.run_sync(self._start_pairs)
-        async with self.outcomes, self.admission.group(len(self.reference)), anyio.create_task_group() as tasks:
+        prefix_tokens = sum(map(len, self.prefixes))
+        async with self.admission.group(prefix_tokens) as self.hold, anyio.create_task_group() as tasks:
             for pair_run in pair_runs:
                 self._submit_wanted(pair_run, tasks)
             task_status.started()
@@ -149,19 +153,32 @@ class _GroupRun:
                 distinct[pair.summary].rows.append(pair)
             else:
                 distinct[pair.summary] = _PairRun(pair, Running(self.scheduler.paradigm(pair)))
-        self._assemble_all(list(distinct.values()))
+        self._assemble_first(list(distinct.values()))
         return list(distinct.values())
 
-    def _assemble_all(self, pair_runs: list[_PairRun]) -> None:
-        """The ids are then in the group's cache."""
+    def _assemble_first(self, pair_runs: list[_PairRun]) -> None:
+        """Tokenise the first requests and find the prefix that they share."""
         for pair_run in pair_runs:
             for request in pair_run.running.wanted:
-                ids = self.assembler.assemble(request.prompt)
-                self.assembled[pair_run, request.key] = ids
-                if not self.reference:
-                    self.reference = list(ids)
-                else:
-                    del self.reference[common_prefix(self.reference, ids) :]
+                self.first_ids[request.prompt] = self.assembler.assemble(request.prompt)
+        prompts = iter(self.first_ids.values())
+        prefix = list(next(prompts, []))
+        for ids in prompts:
+            del prefix[common_prefix(prefix, ids) :]
+        self.prefixes.append(prefix)
+
+    def _own_tokens(self, ids: list[int]) -> int:
+        """Tokens of a prompt that no other one of the group brings.
+
+        The first prompt of another kind (a question on the document, after prompts on the summary) brings a prefix
+        that those after it share, so the group holds it from then on.
+        """
+        shared = max(common_prefix(prefix, ids) for prefix in self.prefixes)
+        if 2 * shared >= len(ids):
+            return len(ids) - shared
+        self.prefixes.append(ids)
+        self.hold.extend(len(ids) - shared)
+        return 0
 
     def _submit_wanted(self, pair_run: _PairRun, tasks: TaskGroup) -> None:
         running = pair_run.running
@@ -176,24 +193,23 @@ class _GroupRun:
             self.has_finished.set()
 
     def _submit(self, pair_run: _PairRun, request: Request, tasks: TaskGroup) -> None:
-        ids = self.assembled.pop((pair_run, request.key), None) or self.assembler.assemble(request.prompt)
-        identity = _identity(request, ids)
+        identity = _identity(request)
         job = self.jobs.get(identity)
         if job is None:
             job = self.jobs[identity] = _Job()
-            tasks.start_soon(self._answer, job, request, ids, tasks)
+            tasks.start_soon(self._answer, job, request, tasks)
         if job.reply is not None:
             pair_run.running.take(_for_waiter(job.reply, request.key, is_first=False))
             return
         job.waiters.append((pair_run, request.key))
         pair_run.jobs[request.key] = job
 
-    async def _answer(self, job: _Job, request: Request, ids: list[int], tasks: TaskGroup) -> None:
+    async def _answer(self, job: _Job, request: Request, tasks: TaskGroup) -> None:
         if self.scheduler.decides is None:
-            job.reply = await self._ask(request, ids)
+            job.reply = await self._ask(request)
         elif not job.is_cancelled:
             with anyio.CancelScope() as job.scope:
-                job.reply = await self._ask(request, ids)
+                job.reply = await self._ask(request)
         if job.reply is None:
             return
         is_first = True
@@ -207,13 +223,22 @@ class _GroupRun:
             self._cancel_if_decided(pair_run)
             self._submit_wanted(pair_run, tasks)
 
-    async def _ask(self, request: Request, ids: list[int]) -> Reply:
+    async def _ids_of(self, prompt: Prompt) -> list[int]:
+        """A first request's ids are there; a follow-up is tokenised in a worker thread, one at a time."""
+        ids = self.first_ids.pop(prompt, None)
+        if ids is not None:
+            return ids
+        async with self.assembling:
+            return await anyio.to_thread.run_sync(self.assembler.assemble, prompt)
+
+    async def _ask(self, request: Request) -> Reply:
+        ids = await self._ids_of(request.prompt)
         output_tokens = request.max_tokens if isinstance(request, Write) else 1
         limit = self.scheduler.engine.capacity.max_model_len
         if len(ids) + output_tokens > limit:
             message = f"the prompt has {len(ids)} tokens and {output_tokens} are reserved, the model takes {limit}"
             return Failed(key=request.key, status="too_long", message=message)
-        own_tokens = len(ids) - common_prefix(self.reference, ids) + output_tokens
+        own_tokens = self._own_tokens(ids) + output_tokens
         await self.admission.acquire(self.group.number, own_tokens)
         self.scheduler.progress.enter_engine()
         try:
@@ -282,10 +307,11 @@ def common_prefix(left: list[int], right: list[int]) -> int:
     return low
 
 
-def _identity(request: Request, ids: list[int]) -> object:
+def _identity(request: Request) -> object:
+    """Equal for requests that get equal answers. Prompts share their document's string, so this holds no copies."""
     if isinstance(request, Choose):
-        return tuple(ids), request.labels
-    return tuple(ids), request.max_tokens, request.stop, request.schema
+        return request.prompt, request.labels
+    return request.prompt, request.max_tokens, request.stop, request.schema
 
 
 def _for_waiter(reply: Reply, key: str, *, is_first: bool) -> Reply:

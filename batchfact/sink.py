@@ -7,13 +7,10 @@ policy.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import json
 import math
-import os
 import posixpath
-import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -25,11 +22,15 @@ import pyarrow.parquet as pq
 from msgspec import Struct
 
 from batchfact.config import FoldPolicy, OutputOptions
+from batchfact.disk_space import lacking_space
+from batchfact.durable import sync
 from batchfact.errors import RunFailedError, UsageError, nearest
+from batchfact.input_files import open_filesystem
 from batchfact.journal import Journal
+from batchfact.output_files import check_folder, output_kind, refuse_input, whole_output
 from batchfact.paradigms.fold import finding_label, finding_status, fold_outcome
 from batchfact.records import Finding, Outcome, Usage, Verdict
-from batchfact.source import Shard, Source, open_filesystem, row_hashes
+from batchfact.source import Shard, Source, row_hashes
 
 METADATA_KEY = "batchfact"
 
@@ -96,8 +97,8 @@ def check_output(source: Source, output: str, columns: OutputOptions, *, will_re
     """
     _check_columns(source, columns)
     filesystem, path = open_filesystem(output)
-    _refuse_input(source, filesystem, path, output)
-    kind = _kind(filesystem, path, output)
+    refuse_input(source, filesystem, path, output)
+    kind = output_kind(filesystem, path, output)
     if kind != pafs.FileType.NotFound and not will_resume:
         raise UsageError(f"output {output} exists already; name another, or delete it first")
     wanted = pafs.FileType.Directory if source.is_folder else pafs.FileType.File
@@ -107,8 +108,8 @@ def check_output(source: Source, output: str, columns: OutputOptions, *, will_re
             f"{'a folder of shards' if source.is_folder else 'one file'}; name another output"
         )
     if isinstance(filesystem, pafs.LocalFileSystem):
-        _check_folder(Path(path).parent, output)
-        lacking = _lacking(Path(path), _needed_bytes(source, columns))
+        check_folder(Path(path).parent, output)
+        lacking = lacking_space(Path(path).parent, _needed_bytes(source, columns))
         if lacking:
             raise UsageError(f"output {output} {lacking}")
 
@@ -135,7 +136,7 @@ def merge(
     """
     filesystem, path = open_filesystem(output)
     if isinstance(filesystem, pafs.LocalFileSystem):
-        lacking = _lacking(Path(path), _needed_bytes(source, columns) + journal.num_bytes)
+        lacking = lacking_space(Path(path).parent, _needed_bytes(source, columns) + journal.num_bytes)
         if lacking:
             raise RunFailedError(f"output {output} {lacking}; all finished rows are kept in {journal.folder}")
     merger = _Merger(
@@ -149,7 +150,7 @@ def merge(
     )
     totals = Totals()
     try:
-        with _atomic(filesystem, path) as temporary:
+        with whole_output(filesystem, path) as temporary:
             for shard in source.shards:
                 if limit is not None and 0 < limit <= shard.first_row:
                     break
@@ -269,7 +270,7 @@ class _Merger(Struct, frozen=True, kw_only=True):
             if held:
                 writer.write_table(pa.Table.from_batches(held), row_group_size=_GROUP_ROWS)
         if isinstance(self.filesystem, pafs.LocalFileSystem):
-            _sync(Path(target))
+            sync(Path(target))
 
     def _merge(
         self, shard: Shard, num_rows: int, kept: list[int], wanted: pa.Schema
@@ -347,114 +348,7 @@ def _check_columns(source: Source, columns: OutputOptions) -> None:
             )
 
 
-def _kind(filesystem: pafs.FileSystem, path: str, output: str) -> pafs.FileType:
-    try:
-        return filesystem.get_file_info(path).type
-    except OSError as error:
-        raise UsageError(f"output {output} cannot be reached: {error}") from error
-
-
-def _refuse_input(source: Source, filesystem: pafs.FileSystem, path: str, output: str) -> None:
-    for shard in source.shards:
-        if shard.filesystem != filesystem:
-            continue
-        local = isinstance(filesystem, pafs.LocalFileSystem)
-        ours, theirs = (os.path.realpath(each) if local else each for each in (path, shard.path))
-        if ours == theirs:
-            raise UsageError(f"output {output} is the input; name another output")
-        if source.is_folder and theirs.startswith(ours.rstrip("/") + "/"):
-            raise UsageError(f"output folder {output} holds the input {shard.path}; name another output")
-
-
-def _check_folder(folder: Path, output: str) -> None:
-    """The folder may be missing, with its parents: it is made when the output is written."""
-    there = _existing(folder)
-    if not there.is_dir():
-        raise UsageError(f"output {output} cannot be written: {there} is not a folder")
-    if not os.access(there, os.W_OK | os.X_OK):
-        raise UsageError(f"output {output} cannot be written: no permission to write in {there}")
-
-
-def _existing(folder: Path) -> Path:
-    return next(each for each in (folder, *folder.parents) if each.exists())
-
-
-def _lacking(path: Path, needed_bytes: int) -> str:
-    """What the disk lacks for so many bytes, as the end of a sentence; empty if they fit."""
-    free_bytes = shutil.disk_usage(_existing(path.parent)).free
-    if free_bytes >= needed_bytes:
-        return ""
-    return (
-        f"needs about {needed_bytes / 1e9:,.1f} GB and its disk has {free_bytes / 1e9:,.1f} GB free; free some space "
-        "or name a place on another disk"
-    )
-
-
 def _needed_bytes(source: Source, columns: OutputOptions) -> int:
     # Nothing is known of the columns' shares, so an output that leaves some out is not refused for the input's size.
     whole = columns.keep_columns is None and not columns.drop_document
     return source.num_bytes if whole else 0
-
-
-# Complete or absent
-
-
-@contextlib.contextmanager
-def _atomic(filesystem: pafs.FileSystem, path: str) -> Iterator[str]:
-    """A name to write to, which becomes `path` at the end of the block and vanishes on an error.
-
-    Object stores have no rename. There the name is `path` itself: a file shows only when it is whole, a folder's files
-    one after the other.
-    """
-    if not isinstance(filesystem, pafs.LocalFileSystem):
-        try:
-            yield path
-        except BaseException:
-            _remove_remote(filesystem, path)
-            raise
-        return
-    final = Path(path)
-    temporary = final.with_name(f".{final.name}.tmp")
-    final.parent.mkdir(parents=True, exist_ok=True)
-    _remove(temporary)
-    try:
-        yield str(temporary)
-        _replace(temporary, final)
-    except BaseException:
-        _remove(temporary)
-        raise
-
-
-def _replace(temporary: Path, final: Path) -> None:
-    former = final.with_name(f".{final.name}.old")
-    if final.is_dir():
-        # A folder cannot be renamed over another: the old one steps aside first.
-        _remove(former)
-        final.rename(former)
-    temporary.replace(final)
-    _sync(final.parent)
-    _remove(former)
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
-
-
-def _remove_remote(filesystem: pafs.FileSystem, path: str) -> None:
-    kind = filesystem.get_file_info(path).type
-    if kind == pafs.FileType.Directory:
-        filesystem.delete_dir(path)
-    elif kind == pafs.FileType.File:
-        filesystem.delete_file(path)
-
-
-def _sync(path: Path) -> None:
-    """Make what was written to a file, or renamed in a folder, survive a power cut."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

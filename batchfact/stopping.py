@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import anyio
@@ -60,7 +60,8 @@ class Stopping:
 def end_at_once() -> None:
     """End this process and the engine's without any clean-up; the journal holds what was committed."""
     for child in psutil.Process().children(recursive=True):
-        child.kill()
+        with suppress(psutil.NoSuchProcess):
+            child.kill()
     sys.stderr.write("\x1b[?25h")
     sys.stderr.flush()
     os._exit(EXIT_CODE)

@@ -21,6 +21,7 @@ JOINER = " qzjoinerzq "
 """Between selected sentences, so that the package makes no bigram across two of them: no target has this word."""
 
 Selection = tuple[int, ...]
+ByPackage = Callable[[Sequence[str], Sequence[str], int], list[Selection]]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,7 +45,11 @@ def measure(args: argparse.Namespace) -> None:
         "sentences_a_window": args.sentences,
         "measured": "seconds for all windows; ours counts the document's n-grams within them; best of repeats",
     }
-    for objective, by_package in (("greedy", greedy_by_package), ("independent", independent_by_package)):
+    objectives: tuple[tuple[AlignObjective, ByPackage], ...] = (
+        ("greedy", greedy_by_package),
+        ("independent", independent_by_package),
+    )
+    for objective, by_package in objectives:
         seconds, ours = best_of(REPEATS, lambda: align(sentences, targets, objective, args.sentences))  # noqa: B023
         package_seconds, theirs = best_of(1, lambda: by_package(sentences, targets, args.sentences))  # noqa: B023
         result[objective] = {

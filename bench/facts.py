@@ -12,7 +12,7 @@ from typing import Any
 
 import psutil
 
-from batchfact.preparation import versions
+from batchfact.metadata import versions
 
 RESULTS = Path(__file__).parent / "results"
 ROOT = Path(__file__).parents[1]

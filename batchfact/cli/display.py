@@ -101,14 +101,14 @@ class _LineWriter:
 
 def progress_line(progress: Progress) -> str:
     """One plain line: `scoring: 120/475 rows, 4.1 pairs/s, ...`."""
-    words = [f"{progress.num_resumed + progress.num_done:,}/{progress.num_rows:,} rows"]
+    words = [f"{_rows_so_far(progress):,}/{progress.num_rows:,} rows"]
     words += [f"{name} {text}" for name, text in _figures(progress)]
     return f"{progress.phase}: " + ", ".join(words)
 
 
 def progress_view(progress: Progress) -> RenderableType:
     """The live display: phase, bar, figures, rows per status."""
-    done = progress.num_resumed + progress.num_done
+    done = _rows_so_far(progress)
     head = Table.grid(padding=(0, 1))
     bar = ProgressBar(total=max(progress.num_rows, 1), completed=done, width=40)
     head.add_row(Text(progress.phase, style="bold"), bar, f"{done:,}/{progress.num_rows:,} rows")
@@ -116,6 +116,11 @@ def progress_view(progress: Progress) -> RenderableType:
     for name, text in _figures(progress):
         figures.add_row(Text(name, style="dim"), text)
     return Group(head, figures)
+
+
+def _rows_so_far(progress: Progress) -> int:
+    """Rows committed, or rows written while the output is being written."""
+    return progress.num_merged or progress.num_resumed + progress.num_done
 
 
 def _figures(progress: Progress) -> list[tuple[str, str]]:

@@ -110,3 +110,8 @@ Engine = Annotated[
     str | None, typer.Option(help="auto, vllm or another installed engine (default: auto).", rich_help_panel=SPEED)
 ]
 Config = Annotated[Path | None, typer.Option(help="A TOML file with options by these names.", rich_help_panel=RECOVERY)]
+
+
+def split_words(text: str | None) -> list[str] | None:
+    """The words of a comma-separated option, without blanks around them; None where it was not given."""
+    return [word.strip() for word in text.split(",") if word.strip()] if text is not None else None

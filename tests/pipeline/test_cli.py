@@ -13,44 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-PAIRS = [(f"Document {i // 2}. It is about item {i // 2}.", f"Item {i}. Sold {i}.") for i in range(40)]
-
-
-class CommandLine:
-    """Runs `python -m batchfact` with the fake engine and model unless told otherwise."""
-
-    def __init__(self, model: Path, folder: Path) -> None:
-        self.model = model
-        self.folder = folder
-
-    def args(self, *words: object) -> list[str]:
-        return [sys.executable, "-m", "batchfact", *map(str, words)]
-
-    def __call__(self, *words: object, code: int = 0) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            self.args(*words), cwd=self.folder, capture_output=True, text=True, timeout=120, check=False
-        )
-        assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
-        return done
-
-    def run(self, *words: object, code: int = 0) -> subprocess.CompletedProcess[str]:
-        return self("run", *words, "--engine", "fake", "--model", self.model, code=code)
-
-
-@pytest.fixture
-def cli(fake_model: Path, tmp_path: Path) -> CommandLine:
-    return CommandLine(fake_model, tmp_path)
-
-
-def rows(path: Path) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = pq.read_table(path).to_pylist()
-    return found
-
-
-def verdicts(path: Path) -> list[tuple[Any, ...]]:
-    return [
-        (row["summary"], row["batchfact_label"], row["batchfact_score"], row["batchfact_status"]) for row in rows(path)
-    ]
+from tests.pipeline.command_line import PAIRS, CommandLine, rows, verdicts
 
 
 def test_run_writes_every_row_in_order_with_its_columns(cli: CommandLine, make_input: Any, tmp_path: Path) -> None:

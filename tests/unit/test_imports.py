@@ -10,12 +10,13 @@ import pytest
 PACKAGE = Path(__file__).parents[2] / "batchfact"
 
 LAYERS: list[set[str]] = [
-    {"records", "errors"},
+    {"records", "errors", "durable"},
     {"config"},
-    {"text", "engines.base", "prompts", "progress"},
+    {"text", "engines.base", "prompts", "progress", "metadata"},
     {"paradigms"},
-    {"models", "spill"},
+    {"models", "spill", "input_files", "run_file", "journal_parts", "journal_merging"},
     {"source", "grouping", "assembly", "admission", "engines", "journal", "settings"},
+    {"disk_space", "output_files"},
     {"sink", "committing", "stopping"},
     {"scheduler", "preparation"},
     {"pipeline", "planning", "explaining", "reducing"},

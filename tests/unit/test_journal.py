@@ -13,6 +13,7 @@ import pytest
 from batchfact import journal as module
 from batchfact.errors import RunFailedError, UsageError
 from batchfact.journal import COMPACT_PARTS, Journal, default_folder, pending, read_run
+from batchfact.journal_parts import batch_rows, list_parts, open_part
 from batchfact.records import Finding, Outcome, Span, Usage
 from batchfact.source import rows_of
 
@@ -35,6 +36,14 @@ def refusal(*args, **more):
 
 def names(folder):
     return sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
+
+
+def num_rows(journal):
+    return sum(1 for _ in journal.committed())
+
+
+def num_parts(journal):
+    return len(list_parts(journal.folder))
 
 
 @pytest.fixture
@@ -60,7 +69,7 @@ def test_outcomes_come_back_whole_and_in_row_order(folder):
         wanted = [outcome(2), outcome(5, status="too_long", message="It is too long."), FULL]
         assert list(journal.outcomes()) == wanted
         assert list(journal.committed()) == [(each.row, each.text_hash) for each in wanted]
-        assert journal.num_rows == 3
+        assert num_rows(journal) == 3
     with open_journal(folder) as journal:
         assert list(journal.outcomes()) == wanted and not journal.warnings
 
@@ -77,7 +86,7 @@ def test_a_part_is_named_by_its_append_and_holds_the_promised_columns(folder):
 def test_appending_nothing_writes_nothing(folder):
     with open_journal(folder) as journal:
         journal.append([])
-        assert names(folder) == ["run.json"] and journal.num_rows == 0
+        assert names(folder) == ["run.json"] and num_rows(journal) == 0
         assert list(journal.outcomes()) == list(journal.committed()) == []
 
 
@@ -85,7 +94,7 @@ def test_the_newest_outcome_of_a_row_counts(folder):
     with open_journal(folder) as journal:
         journal.append([outcome(1, 10), outcome(2, 20)])
         journal.append([outcome(2, 21), outcome(3, 30), outcome(3, 31)])
-        assert list(journal.committed()) == [(1, 10), (2, 21), (3, 31)] and journal.num_rows == 3
+        assert list(journal.committed()) == [(1, 10), (2, 21), (3, 31)] and num_rows(journal) == 3
 
 
 def test_appends_after_opening_again_are_newer_than_those_before(folder):
@@ -110,7 +119,7 @@ def test_a_reader_sees_what_was_committed_when_it_was_asked_for(folder):
         rows, keys = journal.outcomes(), journal.committed()
         journal.append([outcome(99)])
         journal.compact_if_needed()
-        assert journal.num_parts == 1
+        assert num_parts(journal) == 1
         assert [each.row for each in rows] == [row for row, _ in keys] == list(range(COMPACT_PARTS))
 
 
@@ -148,20 +157,17 @@ def test_a_refused_journal_is_left_as_it_was_and_unlocked(folder):
     open_journal(folder).close()
 
 
-def test_a_change_of_fold_keeps_the_rows_and_is_reported_once(folder):
+def test_a_change_of_fold_keeps_the_rows_and_is_written_down(folder):
     with open_journal(folder, fold={"threshold": 0.5}) as journal:
-        assert not journal.fold_changed
         journal.append([FULL])
     with open_journal(folder, fold={"threshold": 0.6}) as journal:
-        assert journal.fold_changed and list(journal.outcomes()) == [FULL]
-    with open_journal(folder, fold={"threshold": 0.6}) as journal:
-        assert not journal.fold_changed
+        assert list(journal.outcomes()) == [FULL]
+    assert read_run(folder).fold == {"threshold": 0.6}
 
 
 def test_a_change_of_runtime_is_free(folder):
     open_journal(folder, runtime={"workers": 1}).close()
-    with open_journal(folder, runtime={"workers": 2}) as journal:
-        assert not journal.fold_changed
+    open_journal(folder, runtime={"workers": 2}).close()
     assert read_run(folder).runtime == {"workers": 2}
 
 
@@ -171,7 +177,7 @@ def test_restart_drops_everything_of_ours_and_nothing_else(folder):
     (folder / "part-00000009-00000009.parquet.corrupt").write_text("x")
     (folder / "notes.txt").write_text("mine")
     with open_journal(folder, {"other": 1}, restart=True) as journal:
-        assert journal.num_rows == 0
+        assert num_rows(journal) == 0
     assert names(folder) == ["notes.txt", "run.json"]
 
 
@@ -258,7 +264,7 @@ def test_a_damaged_part_is_set_aside_and_its_rows_are_not_committed(folder, dama
         journal.append([outcome(1)])
     assert (folder / f"{path.name}.corrupt").exists()
     with open_journal(folder) as journal:
-        assert not journal.warnings and journal.num_rows == 101
+        assert not journal.warnings and num_rows(journal) == 101
 
 
 def test_every_single_byte_flip_in_the_pages_is_noticed_or_harmless(folder):
@@ -283,19 +289,35 @@ def test_rows_out_of_order_are_damage(folder):
         table = file.read()
     pq.write_table(table.take([1, 0]), path)
     with open_journal(folder) as journal:
-        assert "out of order" in journal.warnings[0] and journal.num_rows == 0
+        assert "out of order" in journal.warnings[0] and num_rows(journal) == 0
 
 
 def test_leftovers_of_a_kill_are_deleted_at_open(folder):
     with open_journal(folder) as journal:
         journal.append([FULL])
-        journal.spill_dir.mkdir()
-        (journal.spill_dir / "spill-x").write_text("x")
+        spill_dir = journal.spill_dir
+        (spill_dir / "spill-x").mkdir(parents=True)
+        (spill_dir / "spill-x" / "segment-000000").write_text("x")
     (folder / "part-00000001-00000001.parquet.tmp").write_text("half")
     (folder / "mine.tmp").write_text("kept")
     with open_journal(folder) as journal:
         assert list(journal.outcomes()) == [FULL]
     assert names(folder) == ["mine.tmp", "part-00000000-00000000.parquet", "run.json"]
+    assert not spill_dir.exists()
+
+
+@pytest.mark.parametrize("restart", [False, True])
+@pytest.mark.parametrize(
+    "name", ["spill/notes.txt", "spill/spill-x/notes.txt", "part-00000.parquet", "part-0-1.parquet"]
+)
+def test_a_users_own_files_in_the_folder_are_left_alone(folder, name, restart):
+    """The folder may be one that the user named by mistake, with shards in it, or with a folder called spill."""
+    mine = folder / name
+    mine.parent.mkdir(parents=True)
+    mine.write_text("precious")
+    open_journal(folder).close()
+    open_journal(folder, restart=restart).close()
+    assert mine.read_text() == "precious"
 
 
 class KilledError(BaseException):
@@ -313,7 +335,7 @@ def test_a_kill_at_any_step_of_an_append_keeps_what_was_committed(folder, step, 
     with open_journal(folder) as journal:
         assert list(journal.outcomes()) == [FULL] and not journal.warnings
         journal.append([outcome(1)])
-        assert journal.num_rows == 2
+        assert num_rows(journal) == 2
 
 
 def killed(*args, **kwargs):
@@ -342,7 +364,7 @@ def test_a_kill_at_any_step_of_a_compaction_loses_and_revives_nothing(folder, st
     with open_journal(folder) as journal:
         assert list(journal.outcomes()) == wanted and not journal.warnings
         journal.compact_if_needed()
-        assert list(journal.outcomes()) == wanted and journal.num_parts == 1
+        assert list(journal.outcomes()) == wanted and num_parts(journal) == 1
     assert len(names(folder)) == 2
 
 
@@ -356,7 +378,7 @@ def test_parts_that_a_damaged_wider_one_was_to_replace_are_used_again(folder, mo
                 journal.compact_if_needed()
     (folder / f"part-{0:08d}-{COMPACT_PARTS - 1:08d}.parquet").write_bytes(b"damaged")
     with open_journal(folder) as journal:
-        assert journal.num_rows == COMPACT_PARTS and len(journal.warnings) == 1
+        assert num_rows(journal) == COMPACT_PARTS and len(journal.warnings) == 1
 
 
 def test_a_full_disk_fails_the_run_and_keeps_what_was_committed(folder, monkeypatch):
@@ -383,11 +405,11 @@ def test_a_long_run_never_has_many_parts(folder, monkeypatch):
         for number in range(300):
             journal.append([outcome(number), outcome(0, number)])
             journal.compact_if_needed()
-            assert journal.num_parts <= 3 * COMPACT_PARTS
+            assert num_parts(journal) <= 3 * COMPACT_PARTS
         assert next(journal.committed()) == (0, 299)
-        assert journal.num_rows == 300
+        assert num_rows(journal) == 300
     with open_journal(folder) as journal:
-        assert journal.num_rows == 300
+        assert num_rows(journal) == 300
 
 
 def test_compaction_keeps_the_newest_of_each_row(folder):
@@ -395,7 +417,7 @@ def test_compaction_keeps_the_newest_of_each_row(folder):
         for number in range(COMPACT_PARTS):
             journal.append([outcome(row, number) for row in range(number, COMPACT_PARTS)])
         journal.compact_if_needed()
-        assert journal.num_parts == 1
+        assert num_parts(journal) == 1
         assert list(journal.committed()) == [(row, row) for row in range(COMPACT_PARTS)]
 
 
@@ -403,16 +425,16 @@ def test_appends_go_on_while_compaction_runs(folder, monkeypatch):
     with open_journal(folder) as journal:
         for row in range(COMPACT_PARTS):
             journal.append([outcome(row)])
-        original = module._write_part
+        original = module.write_part
 
         def write_and_append(path, batches):
             if path.name.endswith(f"-{COMPACT_PARTS - 1:08d}.parquet"):
                 journal.append([outcome(100), outcome(0, 5)])
             original(path, batches)
 
-        monkeypatch.setattr(module, "_write_part", write_and_append)
+        monkeypatch.setattr(module, "write_part", write_and_append)
         journal.compact_if_needed()
-        assert journal.num_parts == 2 and journal.num_rows == COMPACT_PARTS + 1
+        assert num_parts(journal) == 2 and num_rows(journal) == COMPACT_PARTS + 1
         assert next(journal.committed()) == (0, 5)
 
 
@@ -420,9 +442,9 @@ def test_long_payloads_are_read_in_short_batches(folder):
     reasoning = "".join(chr(97 + number * number % 26) for number in range(200_000))
     with open_journal(folder) as journal:
         journal.append([outcome(row, findings=(Finding(start=0, end=1, reasoning=reasoning),)) for row in range(50)])
-        (part,) = journal._snapshot()
-        with module._open_part(part) as file:
-            assert file.num_row_groups >= 2 and module._batch_rows(file) <= 8
+        (part,) = list_parts(folder)
+        with open_part(part) as file:
+            assert file.num_row_groups >= 2 and batch_rows(file) <= 8
         assert sum(len(each.findings[0].reasoning) for each in journal.outcomes()) == 50 * 200_000
 
 

@@ -16,7 +16,7 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 import pytest
 
-from batchfact import sink
+from batchfact import output_files, sink
 from batchfact.config import FoldPolicy, OutputOptions
 from batchfact.errors import RunFailedError, UsageError
 from batchfact.journal import Journal
@@ -342,7 +342,7 @@ def test_a_kill_leaves_no_output_and_the_next_merge_is_whole(folder, num_shards,
     owner, name = {"write_table": (pq.ParquetWriter, step), "fsync": (os, step), "replace": (Path, step)}[step]
     with Journal.open(folder / "journal", {}, {}, {}) as journal, monkeypatch.context() as patch:
         patch.setattr(owner, name, kill)
-        patch.setattr(sink, "_remove", lambda path: None)  # a killed process cleans nothing up
+        patch.setattr(output_files, "_remove", lambda path: None)  # a killed process cleans nothing up
         with pytest.raises(KilledError):
             merge(source, journal, str(folder / "out"), FoldPolicy(), OutputOptions(), {})
     assert not (folder / "out").exists() and left_behind(folder)

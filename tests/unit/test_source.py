@@ -97,7 +97,7 @@ def test_a_relative_path_and_a_file_uri_open_the_same_file(tmp_path, monkeypatch
 def test_another_file_system_is_read_through_its_uri(tmp_path, monkeypatch):
     write(tmp_path / "in.parquet", ["far away"])
     far = pafs.SubTreeFileSystem(str(tmp_path), pafs.LocalFileSystem())
-    monkeypatch.setattr("batchfact.source.open_filesystem", lambda uri: (far, uri.removeprefix("far:/")))
+    monkeypatch.setattr("batchfact.input_files.open_filesystem", lambda uri: (far, uri.removeprefix("far:/")))
     for given in ("far://in.parquet", "far://*.parquet"):
         assert [pair.document for pair in open_source([given]).pairs()] == ["far away"]
 

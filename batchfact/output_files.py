@@ -1,0 +1,100 @@
+"""The user's output: whether it may be written, and its writing, complete under its name or not there.
+
+A path or URI flows in; a name to write to flows out, which becomes the output at the end. It knows nothing of what is
+written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow.fs as pafs
+
+from batchfact.disk_space import nearest_folder
+from batchfact.durable import sync
+from batchfact.errors import UsageError
+from batchfact.source import Source
+
+
+def output_kind(filesystem: pafs.FileSystem, path: str, output: str) -> pafs.FileType:
+    try:
+        return filesystem.get_file_info(path).type
+    except OSError as error:
+        raise UsageError(f"output {output} cannot be reached: {error}") from error
+
+
+def refuse_input(source: Source, filesystem: pafs.FileSystem, path: str, output: str) -> None:
+    for shard in source.shards:
+        if shard.filesystem != filesystem:
+            continue
+        local = isinstance(filesystem, pafs.LocalFileSystem)
+        ours, theirs = (os.path.realpath(each) if local else each for each in (path, shard.path))
+        if ours == theirs:
+            raise UsageError(f"output {output} is the input; name another output")
+        if source.is_folder and theirs.startswith(ours.rstrip("/") + "/"):
+            raise UsageError(f"output folder {output} holds the input {shard.path}; name another output")
+
+
+def check_folder(folder: Path, output: str) -> None:
+    """The folder may be missing, with its parents: it is made when the output is written."""
+    there = nearest_folder(folder)
+    if not there.is_dir():
+        raise UsageError(f"output {output} cannot be written: {there} is not a folder")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise UsageError(f"output {output} cannot be written: no permission to write in {there}")
+
+
+@contextlib.contextmanager
+def whole_output(filesystem: pafs.FileSystem, path: str) -> Iterator[str]:
+    """A name to write to, which becomes `path` at the end of the block and vanishes on an error.
+
+    Object stores have no rename. There the name is `path` itself: a file shows only when it is whole, a folder's files
+    one after the other.
+    """
+    if not isinstance(filesystem, pafs.LocalFileSystem):
+        try:
+            yield path
+        except BaseException:
+            _remove_remote(filesystem, path)
+            raise
+        return
+    final = Path(path)
+    temporary = final.with_name(f".{final.name}.tmp")
+    final.parent.mkdir(parents=True, exist_ok=True)
+    _remove(temporary)
+    try:
+        yield str(temporary)
+        _replace(temporary, final)
+    except BaseException:
+        _remove(temporary)
+        raise
+
+
+def _replace(temporary: Path, final: Path) -> None:
+    former = final.with_name(f".{final.name}.old")
+    if final.is_dir():
+        # A folder cannot be renamed over another: the old one steps aside first.
+        _remove(former)
+        final.rename(former)
+    temporary.replace(final)
+    sync(final.parent)
+    _remove(former)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _remove_remote(filesystem: pafs.FileSystem, path: str) -> None:
+    kind = filesystem.get_file_info(path).type
+    if kind == pafs.FileType.Directory:
+        filesystem.delete_dir(path)
+    elif kind == pafs.FileType.File:
+        filesystem.delete_file(path)
