@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from bench import crashes, memory, sharing
+from bench import agreement, crashes, memory, sharing
 
-MEASUREMENTS = {"crashes": crashes, "memory": memory, "sharing": sharing}
+MEASUREMENTS = {"agreement": agreement, "crashes": crashes, "memory": memory, "sharing": sharing}
 
 
 def main() -> None:

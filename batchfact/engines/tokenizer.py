@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from batchfact.errors import UsageError
 from batchfact.records import Message
@@ -68,7 +68,11 @@ class EncoderDecoderTokenizer(FastTokenizer):
         return self.encode(word, special=False)
 
 
-def load_tokenizer(folder: Path, kind: type[Kind] = FastTokenizer) -> Kind:  # type: ignore[assignment]
+@overload
+def load_tokenizer(folder: Path) -> FastTokenizer: ...
+@overload
+def load_tokenizer(folder: Path, kind: type[Kind]) -> Kind: ...
+def load_tokenizer(folder: Path, kind: type[FastTokenizer] = FastTokenizer) -> FastTokenizer:
     """The tokenizer of a model folder, from its files alone: no network, no remote code.
 
     Raises: UsageError where the folder holds no tokenizer that the fast implementation can read.

@@ -97,7 +97,7 @@ class VllmFactory:
         Raises: UsageError for settings that vLLM refuses, RunFailedError where it does not come up.
         """
         package = installed_package()
-        tokenizer: FastTokenizer = await to_thread.run_sync(load_tokenizer, spec.model)
+        tokenizer = await to_thread.run_sync(load_tokenizer, spec.model)
         # A list, so that an engine that comes up after this task was cancelled is collected, which shuts it down.
         started: list[AsyncLLM] = []
         with ExitStack() as stack:
