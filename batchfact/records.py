@@ -32,6 +32,7 @@ FindingStatus = Literal[
     "unparsed",
     "truncated_reasoning",
     "repetition",
+    "refused",
     "cancelled",
     "too_long",
     "engine_error",
@@ -160,11 +161,15 @@ class Usage(Struct, frozen=True):
 
 
 class Chosen(Struct, frozen=True, kw_only=True):
-    """Raw log-probabilities of a Choose's labels under the full vocabulary, in the order of its labels."""
+    """Raw log-probabilities of a Choose's labels under the full vocabulary, in the order of its labels.
+
+    Where an engine has none, `logprobs` is empty and `label` is the place of the label that the model's text names.
+    """
 
     key: str
     logprobs: tuple[float, ...]
     usage: Usage = Usage()
+    label: int | None = None
 
 
 class Written(Struct, frozen=True, kw_only=True):

@@ -244,7 +244,7 @@ class _GroupRun:
         try:
             return await self._call_engine(request, ids)
         except RequestError as error:
-            return Failed(key=request.key, status="engine_error", message=str(error))
+            return Failed(key=request.key, status=error.status, message=str(error))
         finally:
             self.scheduler.progress.leave_engine()
             self.admission.release(own_tokens)
@@ -255,7 +255,7 @@ class _GroupRun:
             labels = self.scheduler.label_ids(request)
             chosen = await engine.choose(ids, labels, priority=priority, replica=self.replica)
             self.scheduler.progress.add_tokens(chosen.usage)
-            return Chosen(key=request.key, logprobs=chosen.logprobs, usage=chosen.usage)
+            return Chosen(key=request.key, logprobs=chosen.logprobs, usage=chosen.usage, label=chosen.label)
         written = await engine.write(
             ids,
             max_tokens=request.max_tokens,
@@ -318,7 +318,7 @@ def _for_waiter(reply: Reply, key: str, *, is_first: bool) -> Reply:
     """The shared reply under the waiter's own key; only the first waiter is charged for it."""
     usage = reply.usage if is_first else Usage()
     if isinstance(reply, Chosen):
-        return Chosen(key=key, logprobs=reply.logprobs, usage=usage)
+        return Chosen(key=key, logprobs=reply.logprobs, usage=usage, label=reply.label)
     if isinstance(reply, Written):
         return Written(key=key, text=reply.text, ids=reply.ids, finish=reply.finish, usage=usage)
     return Failed(key=key, status=reply.status, message=reply.message, usage=usage)

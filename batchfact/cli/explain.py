@@ -27,6 +27,8 @@ def explain(
     align_objective: shared.AlignObjective = None,
     max_model_len: shared.MaxModelLen = None,
     engine: shared.Engine = None,
+    base_url: shared.BaseUrl = None,
+    api_key_env: shared.ApiKeyEnv = None,
     config: shared.Config = None,
 ) -> None:
     """Show what a run would ask about one row, byte for byte. What a model would write is stood in for."""
@@ -49,6 +51,8 @@ def explain(
         "align-objective": align_objective,
         "max-model-len": max_model_len,
         "engine": engine,
+        "base-url": base_url,
+        "api-key-env": api_key_env,
     }
     settings = make_config(tuple(paths), "", options, file=config)
     pair = find_row(settings, row)

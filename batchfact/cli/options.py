@@ -107,7 +107,16 @@ DropDocument = Annotated[
 ]
 
 Engine = Annotated[
-    str | None, typer.Option(help="auto, vllm or another installed engine (default: auto).", rich_help_panel=SPEED)
+    str | None,
+    typer.Option(help="auto, vllm, transformers, openai or one of your own (default: auto).", rich_help_panel=SPEED),
+]
+BaseUrl = Annotated[
+    str | None,
+    typer.Option(metavar="URL", help="Where --engine openai finds its server, up to /v1.", rich_help_panel=SPEED),
+]
+ApiKeyEnv = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="The environment variable with the server's key.", rich_help_panel=SPEED),
 ]
 Config = Annotated[Path | None, typer.Option(help="A TOML file with options by these names.", rich_help_panel=RECOVERY)]
 

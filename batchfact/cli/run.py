@@ -62,6 +62,8 @@ def run(
         ),
     ] = None,
     engine: shared.Engine = None,
+    base_url: shared.BaseUrl = None,
+    api_key_env: shared.ApiKeyEnv = None,
     engine_arg: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME=VALUE", help="Any argument of the engine; may be repeated.", rich_help_panel=SPEED),

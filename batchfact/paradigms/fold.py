@@ -24,6 +24,7 @@ COMMON_CAUSE: dict[FindingStatus, PairStatus] = {
     "unparsed": "unparsed",
     "engine_error": "engine_error",
     "low_label_mass": "refused",
+    "refused": "refused",
 }
 """The pair's status where every finding that applies failed in the same way; any other mixture is `incomplete`."""
 
@@ -32,6 +33,7 @@ REASONS: dict[FindingStatus, str] = {
     "unparsed": "the answer could not be read",
     "truncated_reasoning": "the reasoning was cut off",
     "repetition": "the model repeated itself",
+    "refused": "the model refused to answer",
     "cancelled": "it was cancelled",
     "too_long": "the prompt does not fit the model",
     "engine_error": "the engine failed",

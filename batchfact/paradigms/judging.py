@@ -55,6 +55,8 @@ def judge(template: PromptTemplate, key: str, about: Finding, **fields: str) -> 
 def choose(template: PromptTemplate, key: str, about: Finding, prompt: Prompt) -> Program:
     request = Choose(key=key, prompt=prompt, labels=template.labels)
     chosen = reply_to(key, (yield (request,)))
+    if isinstance(chosen, Chosen) and chosen.label is not None:
+        return (msgspec.structs.replace(about, label="inconsistent" if chosen.label else "consistent"),)
     if not isinstance(chosen, Chosen) or len(chosen.logprobs) != 2:
         return (failed(about, chosen),)
     return (msgspec.structs.replace(about, logprobs=(chosen.logprobs[0], chosen.logprobs[1])),)

@@ -25,7 +25,14 @@ LAYERS: list[set[str]] = [
 ]
 """From the bottom up. A module may import its own layer and those above in this list."""
 
-ONLY_IN = {"vllm": "engines", "torch": "engines", "typer": "cli", "rich": "cli"}
+ONLY_IN = {
+    "vllm": "engines",
+    "torch": "engines",
+    "xgrammar": "engines",
+    "openai": "engines",
+    "typer": "cli",
+    "rich": "cli",
+}
 """Packages that one of our packages alone may import."""
 
 
