@@ -27,7 +27,7 @@ from batchfact.engines.base import Engine
 from batchfact.errors import UsageError, nearest, root_cause
 from batchfact.grouping import group_pairs
 from batchfact.paradigms.fold import fold_outcome
-from batchfact.pipeline import STREAM_BUFFER, Item, early_exit, produce
+from batchfact.pipeline import STREAM_BUFFER, Item, early_exit, produce, sampling
 from batchfact.preparation import Method
 from batchfact.progress import Progress
 from batchfact.records import DocumentGroup, Outcome, Pair, Rejected, Unscored, Usage, Verdict
@@ -59,6 +59,8 @@ class Scorer:
                 print(scored.row, scored.verdict)
 
     Options are those of the command line with underscores: `window_sentences=2`, `threshold=0.4`, `engine_args={...}`.
+    With `shots`, a pair on a document that is drawn from `demonstrations` is an error: what a stream will bring is not
+    known when they are drawn, so leave such documents out of the file.
 
     Raises:
         UsageError: an unknown option or model, before anything loads.
@@ -145,7 +147,12 @@ class Scorer:
     ) -> None:
         assembler = Assembler(self.engine.tokenizer)
         scheduler = Scheduler(
-            self.engine, assembler, self.method.paradigm, Progress(0), decides=early_exit(self.config)
+            self.engine,
+            assembler,
+            self.method.paradigm,
+            Progress(0),
+            decides=early_exit(self.config),
+            sampling=sampling(self.config),
         )
         async with items, send_outcomes:
             with _until_reader_leaves():

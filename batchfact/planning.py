@@ -109,10 +109,15 @@ def plan_input(source: Source, config: RunConfig) -> InputPlan:
 
 def _requests(config: RunConfig, pairs: int, num_windows: int) -> tuple[int, int]:
     """Requests in all, and those of them whose prompt holds the document."""
-    steps = 2 if config.identity.reasoning else 1
-    if config.identity.paradigm == "summ-nli":
+    identity = config.identity
+    is_parsed = identity.label_mode == "parse"  # reasoning and label are one text
+    steps = 2 if (identity.reasoning or identity.paradigm == "cot") and not is_parsed else 1
+    if identity.paradigm == "sbs":
+        each = pairs if is_parsed else num_windows
+        return each, each
+    if identity.paradigm in ("summ-nli", "vanilla", "cot"):
         return pairs * steps, pairs * steps
-    if config.identity.paradigm == "sent-nli":
+    if identity.paradigm == "sent-nli":
         return num_windows * steps, num_windows * steps
     answers = round(num_windows * CLAIMS_A_WINDOW) * steps
     return num_windows + answers, answers

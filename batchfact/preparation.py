@@ -17,7 +17,8 @@ from msgspec import Struct
 
 from batchfact import __version__
 from batchfact.assembly import Assembler
-from batchfact.config import Identity, RunConfig
+from batchfact.config import CHEN, Identity, RunConfig
+from batchfact.demonstrations import Shown, prepare_shots
 from batchfact.engines.base import EngineFactory, EngineSpec, Tokenizer, find_engine
 from batchfact.errors import UsageError
 from batchfact.journal import Journal, default_folder, read_run
@@ -25,6 +26,7 @@ from batchfact.models import ModelEntry, find_model, locate, model_digest
 from batchfact.paradigms import make_paradigm, template_names
 from batchfact.paradigms.fold import fold_outcome
 from batchfact.paradigms.program import Paradigm, Running
+from batchfact.paradigms.shots import held_out
 from batchfact.prompts.loader import PromptBook
 from batchfact.records import Choose, DocumentGroup, Outcome, Request
 from batchfact.sink import check_output
@@ -76,22 +78,26 @@ def prepare(config: RunConfig) -> Prepared:
     compiles = config.runtime.compile == "on" or (
         config.runtime.compile == "auto" and source.num_bytes / BYTES_PER_TOKEN > COMPILE_TOKENS
     )
+    log_file = None if config.runtime.verbose else journal / "engine.log"
+    method = prepare_method(config, log_file=log_file, compiles=compiles, source=source)
     return Prepared(
         config=config,
         source=source,
         num_rows=num_rows,
-        method=prepare_method(
-            config, log_file=None if config.runtime.verbose else journal / "engine.log", compiles=compiles
-        ),
+        method=method,
         journal=journal,
         is_retried=_retries(config),
+        warnings=_method_warnings(identity, reasoning=method.reasoning),
     )
 
 
-def prepare_method(config: RunConfig, *, log_file: Path | None, compiles: bool) -> Method:
-    """Find model, engine, prompts and paradigm.
+def prepare_method(config: RunConfig, *, log_file: Path | None, compiles: bool, source: Source | None = None) -> Method:
+    """Find model, engine, prompts, demonstrations and paradigm.
 
-    Raises: UsageError if the model or the engine cannot be had, or a template does not fit the model.
+    Args:
+        source: the input, whose documents are not shown as demonstrations; None where it is not known yet.
+    Raises: UsageError if the model or the engine cannot be had, a template does not fit the model, or the
+        demonstrations cannot be used.
     """
     identity, runtime = config.identity, config.runtime
     engine = find_engine(resolve_engine(runtime.engine))
@@ -110,18 +116,22 @@ def prepare_method(config: RunConfig, *, log_file: Path | None, compiles: bool) 
         extra=runtime.engine_args,
     )
     reasoning = entry.reasoning if identity.reasoning is None else identity.reasoning
+    if identity.paradigm in CHEN:
+        reasoning = identity.paradigm == "cot"
     described = engine.describe(spec)
     tokenizer = engine.load_tokenizer(spec)
     prompts = PromptBook(tokenizer.render_chat)
+    shown = prepare_shots(identity, prompts, tokenizer, spec, source)
+    paradigm = make_paradigm(identity, prompts, reasoning=reasoning, demonstrations=shown.prompt)
     return Method(
         entry=entry,
         reasoning=reasoning,
         engine=engine,
         spec=spec,
         tokenizer=tokenizer,
-        paradigm=make_paradigm(identity, prompts, reasoning=reasoning),
+        paradigm=held_out(paradigm, shown.documents) if shown.documents else paradigm,
         prompts=prompts,
-        identity=_method_identity(identity, entry, spec, described, prompts, reasoning=reasoning),
+        identity=_method_identity(identity, entry, spec, described, prompts, shown, reasoning=reasoning),
     )
 
 
@@ -208,6 +218,7 @@ def _method_identity(
     spec: EngineSpec,
     described: Mapping[str, str],
     prompts: PromptBook,
+    shown: Shown,
     *,
     reasoning: bool,
 ) -> dict[str, Any]:
@@ -219,8 +230,16 @@ def _method_identity(
         "model_digest": model_digest(spec.model),
         "reasoning": reasoning,
         "prompts": {name: prompts.digests[name] for name in chosen},
+        "demonstrations": shown.digest,
         "engine": dict(described),
     }
+
+
+def _method_warnings(identity: Identity, *, reasoning: bool) -> tuple[str, ...]:
+    writes = reasoning or identity.label_mode == "parse" or identity.paradigm == "qg-qa"
+    if identity.temperature > 0 and not writes:
+        return ("--temperature changes nothing here: no text is written; add --reasoning or --label-mode parse",)
+    return ()
 
 
 def _retries(config: RunConfig) -> Callable[[Outcome], bool] | None:

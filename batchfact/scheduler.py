@@ -7,11 +7,13 @@ means, or of folding: it only asks the policy whether findings decide, for early
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import AsyncIterable, Callable
 
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
 from anyio.streams.memory import MemoryObjectSendStream
+from msgspec import Struct
 
 from batchfact.admission import Admission
 from batchfact.assembly import Assembler, GroupAssembler
@@ -39,11 +41,34 @@ Decides = Callable[[list[Finding]], bool]
 """Whether findings so far fix the verdict, whatever the rest says."""
 
 
+class Sampling(Struct, frozen=True):
+    """How text is written. Above temperature 0 each request has its own seed, and nothing is shared between requests.
+
+    Source: Xu 2024, Table 4 (repeated runs).
+    """
+
+    temperature: float = 0.0
+    seed: int = 0
+
+    @property
+    def is_random(self) -> bool:
+        return self.temperature > 0
+
+    def seed_of(self, row: int, key: str) -> int:
+        """The request's seed, in 32 bits: the same in every run with this seed, whatever is asked beside it."""
+        named = hashlib.blake2b(f"{self.seed} {row} {key}".encode(), digest_size=4)
+        return int.from_bytes(named.digest(), "little")
+
+
+GREEDY = Sampling()
+
+
 class Scheduler:
     """Answers document groups with one engine.
 
     Args:
         decides: for early exit; None lets every finding finish.
+        sampling: how text is written.
         progress: counts tokens and requests in flight.
     """
 
@@ -55,12 +80,14 @@ class Scheduler:
         progress: Progress,
         *,
         decides: Decides | None = None,
+        sampling: Sampling = GREEDY,
     ) -> None:
         self.engine = engine
         self.assembler = assembler
         self.paradigm = paradigm
         self.progress = progress
         self.decides = decides
+        self.sampling = sampling
         self._label_ids: dict[tuple[Segment, tuple[str, ...]], LabelIds] = {}
         self.admissions = [Admission(engine.capacity) for _ in range(engine.capacity.num_replicas)]
 
@@ -145,7 +172,9 @@ class _GroupRun:
     def _start_pairs(self) -> list[_PairRun]:
         distinct: dict[str, _PairRun] = {}
         for pair in self.group.pairs:
-            if pair.summary in distinct:
+            if self.scheduler.sampling.is_random:
+                distinct[f"row {pair.row}"] = _PairRun(pair, Running(self.scheduler.paradigm(pair)))
+            elif pair.summary in distinct:
                 distinct[pair.summary].rows.append(pair)
             else:
                 distinct[pair.summary] = _PairRun(pair, Running(self.scheduler.paradigm(pair)))
@@ -176,23 +205,25 @@ class _GroupRun:
 
     def _submit(self, pair_run: _PairRun, request: Request, tasks: TaskGroup) -> None:
         ids = self.assembled.pop((pair_run, request.key), None) or self.assembler.assemble(request.prompt)
-        identity = _identity(request, ids)
+        row = pair_run.rows[0].row
+        is_shared = not self.scheduler.sampling.is_random
+        identity = _identity(request, ids) if is_shared else (row, request.key)
         job = self.jobs.get(identity)
         if job is None:
             job = self.jobs[identity] = _Job()
-            tasks.start_soon(self._answer, job, request, ids, tasks)
+            tasks.start_soon(self._answer, job, request, ids, row, tasks)
         if job.reply is not None:
             pair_run.running.take(_for_waiter(job.reply, request.key, is_first=False))
             return
         job.waiters.append((pair_run, request.key))
         pair_run.jobs[request.key] = job
 
-    async def _answer(self, job: _Job, request: Request, ids: list[int], tasks: TaskGroup) -> None:
+    async def _answer(self, job: _Job, request: Request, ids: list[int], row: int, tasks: TaskGroup) -> None:
         if self.scheduler.decides is None:
-            job.reply = await self._ask(request, ids)
+            job.reply = await self._ask(request, ids, row)
         elif not job.is_cancelled:
             with anyio.CancelScope() as job.scope:
-                job.reply = await self._ask(request, ids)
+                job.reply = await self._ask(request, ids, row)
         if job.reply is None:
             return
         waiters, job.waiters = job.waiters, []
@@ -204,7 +235,7 @@ class _GroupRun:
             self._cancel_if_decided(pair_run)
             self._submit_wanted(pair_run, tasks)
 
-    async def _ask(self, request: Request, ids: list[int]) -> Reply:
+    async def _ask(self, request: Request, ids: list[int], row: int) -> Reply:
         output_tokens = request.max_tokens if isinstance(request, Write) else 1
         limit = self.scheduler.engine.capacity.max_model_len
         if len(ids) + output_tokens > limit:
@@ -214,14 +245,14 @@ class _GroupRun:
         await self.admission.acquire(self.group.number, own_tokens)
         self.scheduler.progress.enter_engine()
         try:
-            return await self._call_engine(request, ids)
+            return await self._call_engine(request, ids, row)
         except RequestError as error:
             return Failed(key=request.key, status="engine_error", message=str(error))
         finally:
             self.scheduler.progress.leave_engine()
             self.admission.release(own_tokens)
 
-    async def _call_engine(self, request: Request, ids: list[int]) -> Reply:
+    async def _call_engine(self, request: Request, ids: list[int], row: int) -> Reply:
         engine, priority = self.scheduler.engine, self.group.number
         if isinstance(request, Choose):
             labels = self.scheduler.label_ids(request)
@@ -235,6 +266,8 @@ class _GroupRun:
             schema=request.schema,
             priority=priority,
             replica=self.replica,
+            temperature=self.scheduler.sampling.temperature,
+            seed=self.scheduler.sampling.seed_of(row, request.key),
         )
         self.scheduler.progress.add_tokens(written.usage)
         return Written(key=request.key, text=written.text, ids=written.ids, finish=written.finish, usage=written.usage)

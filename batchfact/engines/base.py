@@ -16,6 +16,9 @@ from msgspec import Struct
 from batchfact.errors import UsageError, nearest
 from batchfact.records import Finish, Message, Usage
 
+DEFAULT_MAX_MODEL_LEN = 8192
+"""Tokens; a longer context is asked for, because every token of it needs room in the KV cache."""
+
 LabelIds = tuple[tuple[int, ...], ...]
 """For each label the ids of its spellings (with and without leading space, other case); no id in two labels."""
 
@@ -103,8 +106,14 @@ class Engine(Protocol):
         schema: str | None,
         priority: int,
         replica: int,
+        temperature: float = 0.0,
+        seed: int = 0,
     ) -> WriteAnswer:
-        """Greedy text after `prompt_ids`; the text ends before the first of `stop`."""
+        """Text after `prompt_ids`; the text ends before the first of `stop`.
+
+        Greedy at temperature 0, which has no use for the seed; above it sampled, the same text for the same seed (a
+        32-bit number) as far as the engine's arithmetic repeats.
+        """
 
 
 class EngineFactory(Protocol):

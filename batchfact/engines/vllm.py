@@ -24,7 +24,15 @@ from typing import TYPE_CHECKING, Any
 from anyio import CancelScope, to_thread
 from msgspec import Struct
 
-from batchfact.engines.base import Capacity, ChooseAnswer, EngineSpec, LabelIds, RequestError, WriteAnswer
+from batchfact.engines.base import (
+    DEFAULT_MAX_MODEL_LEN,
+    Capacity,
+    ChooseAnswer,
+    EngineSpec,
+    LabelIds,
+    RequestError,
+    WriteAnswer,
+)
 from batchfact.engines.tokenizer import FastTokenizer, load_tokenizer
 from batchfact.engines.vllm_process import LOG_FILE_VARIABLE, log_to, stand_in_for_main
 from batchfact.errors import RunFailedError, UsageError, nearest
@@ -36,9 +44,6 @@ if TYPE_CHECKING:
     from vllm.v1.engine.async_llm import AsyncLLM
 
 GIB = 1 << 30
-
-DEFAULT_MAX_MODEL_LEN = 8192
-"""Tokens; a longer context is asked for, because every token of it needs room in the KV cache."""
 
 CPU_BLOCK_TOKENS = 32
 """The smallest block that keeps the fast CPU kernels; vLLM's own 128 wastes 64 tokens a request on average."""
@@ -159,8 +164,14 @@ class VllmEngine:
         schema: str | None,
         priority: int,
         replica: int,
+        temperature: float = 0.0,
+        seed: int = 0,
     ) -> WriteAnswer:
-        output = await self._ask(prompt_ids, _write_params(max_tokens, stop, schema), priority, replica)
+        if temperature > 0:  # its seed is the request's own, so there is nothing to keep
+            params = _write_params(max_tokens, stop, schema, temperature=temperature, seed=seed)
+        else:
+            params = _greedy_params(max_tokens, stop, schema)
+        output = await self._ask(prompt_ids, params, priority, replica)
         last = _completion(output)
         ids = list(last.token_ids)
         if last.finish_reason == "stop" and not isinstance(last.stop_reason, str):
@@ -290,7 +301,13 @@ def _choose_params(labels: LabelIds) -> SamplingParams:
 
 
 @lru_cache(maxsize=256)
-def _write_params(max_tokens: int, stop: tuple[str, ...], schema: str | None) -> SamplingParams:
+def _greedy_params(max_tokens: int, stop: tuple[str, ...], schema: str | None) -> SamplingParams:
+    return _write_params(max_tokens, stop, schema, temperature=0.0, seed=None)
+
+
+def _write_params(
+    max_tokens: int, stop: tuple[str, ...], schema: str | None, *, temperature: float, seed: int | None
+) -> SamplingParams:
     from vllm.sampling_params import (
         RepetitionDetectionParams,
         RequestOutputKind,
@@ -299,7 +316,8 @@ def _write_params(max_tokens: int, stop: tuple[str, ...], schema: str | None) ->
     )
 
     return SamplingParams(
-        temperature=0.0,
+        temperature=temperature,
+        seed=seed,
         max_tokens=max_tokens,
         stop=list(stop),
         detokenize=bool(stop),  # the engine needs text only to look for stop strings

@@ -16,7 +16,7 @@ LAYERS: list[set[str]] = [
     {"paradigms"},
     {"models", "spill"},
     {"source", "grouping", "assembly", "admission", "engines", "journal", "settings"},
-    {"sink", "committing", "stopping"},
+    {"sink", "committing", "stopping", "demonstrations"},
     {"scheduler", "preparation"},
     {"pipeline", "planning", "explaining", "reducing"},
     {"api"},

@@ -1,0 +1,21 @@
+"""Vanilla prompting (Chen 2023, section 2.1, Table 1): one question about the whole summary, called a statement.
+
+y_i = LLM(D_i, instruction, S_i)
+"""
+
+from __future__ import annotations
+
+from batchfact.paradigms.judging import judge
+from batchfact.paradigms.program import Paradigm, Program
+from batchfact.prompts.loader import PromptTemplate
+from batchfact.records import Finding, Pair
+
+
+def make_vanilla(template: PromptTemplate) -> Paradigm:
+    """One finding for the whole summary."""
+
+    def program(pair: Pair) -> Program:
+        about = Finding(start=0, end=len(pair.summary))
+        return (yield from judge(template, "w0", about, document=pair.document, window=pair.summary))
+
+    return program
