@@ -45,7 +45,7 @@ def explain_pair(pair: Pair, method: Method, config: RunConfig) -> str:
         requests, running.wanted = running.wanted, []
         for request in requests:
             parts.append(_request_text(request, len(assembler.assemble(request.prompt)), config))
-            running.take(_stand_in(request, pair.summary))
+            running.take(_stand_in(request, pair.summary, method))
     return "\n".join(parts)
 
 
@@ -83,10 +83,11 @@ def _prompt_text(prompt: Prompt) -> str:
     return "".join(segment.text if isinstance(segment, Template | Data) else STAND_IN_REASONING for segment in prompt)
 
 
-def _stand_in(request: Request, summary: str) -> Reply:
+def _stand_in(request: Request, summary: str, method: Method) -> Reply:
     """What a model might write; a claim on something that the summary does not say would be dropped."""
     if isinstance(request, Choose):
         return Chosen(key=request.key, logprobs=tuple(-1.0 for _ in request.labels))
     claim = {"entity": max(summary.split(), key=len).strip(".,;:!?"), "question": STAND_IN_QUESTION}
     text = json.dumps({"claims": [claim]}) if request.schema else STAND_IN_REASONING
-    return Written(key=request.key, text=text, ids=(), finish="stop")
+    ids = tuple(method.tokenizer.encode(text, special=False))
+    return Written(key=request.key, text=text, ids=ids, finish="stop")
