@@ -37,8 +37,9 @@ def require(holds: bool, rule: str, got: object) -> None:
 class Identity(Struct, frozen=True, kw_only=True):
     """What decides the answers. `reasoning` None means the model's registry entry decides.
 
-    `temperature` is of written text; probabilities are read as they are. `demonstrations` is the file that `shots` of
-    them are drawn from.
+    Reasoning longer than `reasoning_tokens` is cut at its last complete sentence; 200 hold five or six. `temperature`
+    is of written text; probabilities are read as they are. `demonstrations` is the file that `shots` of them are drawn
+    from.
     """
 
     model: str = DEFAULT_MODEL
@@ -46,6 +47,7 @@ class Identity(Struct, frozen=True, kw_only=True):
     document_column: str = "document"
     summary_column: str = "summary"
     reasoning: bool | None = None
+    reasoning_tokens: int = 200
     window_sentences: int = 1
     window_context: WindowContext = "none"
     label_mode: LabelMode = "probability"
@@ -61,6 +63,7 @@ class Identity(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         require(self.window_sentences >= 1, "--window-sentences must be at least 1", self.window_sentences)
+        require(self.reasoning_tokens >= 16, "--reasoning-tokens must be at least 16", self.reasoning_tokens)
         require(
             self.max_model_len is None or self.max_model_len >= 256,
             "--max-model-len must be at least 256 tokens",

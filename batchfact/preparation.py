@@ -120,7 +120,7 @@ def prepare_method(config: RunConfig, *, log_file: Path | None, compiles: bool, 
         reasoning = identity.paradigm == "cot"
     described = engine.describe(spec)
     tokenizer = engine.load_tokenizer(spec)
-    prompts = PromptBook(tokenizer.render_chat)
+    prompts = PromptBook(tokenizer.render_chat, reasoning_tokens=identity.reasoning_tokens)
     shown = prepare_shots(identity, prompts, tokenizer, spec, source)
     paradigm = make_paradigm(identity, prompts, reasoning=reasoning, demonstrations=shown.prompt)
     return Method(

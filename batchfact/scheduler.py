@@ -226,10 +226,12 @@ class _GroupRun:
                 job.reply = await self._ask(request, ids, row)
         if job.reply is None:
             return
-        waiters, job.waiters = job.waiters, []
-        for place, (pair_run, key) in enumerate(waiters):
+        is_first = True
+        while job.waiters:
+            pair_run, key = job.waiters.pop(0)
             del pair_run.jobs[key]
-            reply = _for_waiter(job.reply, key, is_first=place == 0)
+            reply = _for_waiter(job.reply, key, is_first=is_first)
+            is_first = False
             pair_run.usage += reply.usage
             pair_run.running.take(reply)
             self._cancel_if_decided(pair_run)
@@ -281,7 +283,7 @@ class _GroupRun:
         jobs, pair_run.jobs = pair_run.jobs, {}
         for key, job in jobs.items():
             job.waiters.remove((pair_run, key))
-            if not job.waiters:
+            if not job.waiters and job.reply is None:
                 job.cancel()
                 self.jobs = {identity: each for identity, each in self.jobs.items() if each is not job}
             running.take(_cancelled(key))

@@ -40,6 +40,7 @@ def measure(args: argparse.Namespace) -> None:
         {
             "command": "python -m bench " + " ".join(sys.argv[1:]),
             "input": {"document_bytes": args.document_bytes, "pairs_a_document": PAIRS_A_DOCUMENT},
+            "paradigm": args.paradigm,
             "runs": runs,
         },
     )
@@ -48,8 +49,9 @@ def measure(args: argparse.Namespace) -> None:
 def _measure_run(folder: Path, rows: int, args: argparse.Namespace) -> dict[str, Any]:
     source = folder / f"{rows}.parquet"
     _write_input(source, rows, args.document_bytes)
-    command = [sys.executable, "-m", "batchfact", "run", source, folder / f"{rows}-out.parquet", "--engine", "fake"]
-    command += ["--model", _fake_model(folder), "--group", args.group, "--paradigm", args.paradigm, "--quiet"]
+    command = [sys.executable, "-m", "batchfact", "run", str(source), str(folder / f"{rows}-out.parquet"), "--quiet"]
+    command += ["--engine", "fake", "--model", str(_fake_model(folder))]
+    command += ["--group", args.group, "--paradigm", args.paradigm]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(FAKE_ENGINE), str(ROOT)])}
     started = time.monotonic()
     process = subprocess.Popen(command, env=environment)

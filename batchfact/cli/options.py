@@ -37,6 +37,9 @@ Reasoning = Annotated[
         rich_help_panel=METHOD,
     ),
 ]
+ReasoningTokens = Annotated[
+    int | None, typer.Option(help="Longest reasoning before a label, in tokens (default: 200).", rich_help_panel=METHOD)
+]
 WindowSentences = Annotated[
     int | None, typer.Option(help="Summary sentences in a window (default: 1).", rich_help_panel=METHOD)
 ]

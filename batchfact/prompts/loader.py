@@ -31,6 +31,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
+from batchfact.config import Identity
 from batchfact.errors import UsageError
 from batchfact.records import Data, Message, Prompt, Segment, Template
 
@@ -100,8 +101,8 @@ class PromptTemplate(Struct, frozen=True, kw_only=True):
 
     `labels` holds the label words, the one that means consistent first, or the ratings in rising order; it is empty
     where text is asked for. `consistent` says which answer means that nothing is wrong. `answer_cue` follows a
-    reasoning and asks for the label; None outside reasoning templates. `parses` has the label read from free text,
-    which ends before one of `end`. `demonstrations` stand where the body has their place.
+    reasoning of at most `reasoning_tokens` and asks for the label; None outside reasoning templates. `parses` has the
+    label read from free text, which ends before one of `end`. `demonstrations` stand where the body has their place.
     """
 
     name: str
@@ -109,6 +110,7 @@ class PromptTemplate(Struct, frozen=True, kw_only=True):
     labels: tuple[str, ...] = ()
     answer_cue: Template | None = None
     stop: tuple[str, ...] = ()
+    reasoning_tokens: int = 0
     consistent: Literal["yes", "no"] | None = None
     is_rating: bool = False
     end: tuple[str, ...] = ()
@@ -159,13 +161,18 @@ class PromptBook:
         yes: str = " Yes",
         no: str = " No",
         texts: Mapping[str, str] | None = None,
+        reasoning_tokens: int = Identity().reasoning_tokens,
     ) -> None:
         texts = shipped_texts() if texts is None else texts
         words = {"yes": (yes, no), "no": (no, yes)}
         self.digests: Mapping[str, str] = MappingProxyType(
             {name: hashlib.sha256(text.encode()).hexdigest() for name, text in texts.items()}
         )
-        self._templates = {name: compile_template(name, text, render_chat, words) for name, text in texts.items()}
+        templates = {name: compile_template(name, text, render_chat, words) for name, text in texts.items()}
+        self._templates = {
+            name: msgspec.structs.replace(template, reasoning_tokens=reasoning_tokens)
+            for name, template in templates.items()
+        }
 
     def __getitem__(self, name: str) -> PromptTemplate:
         return self._templates[name]

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import json
 import os
 import signal
 import subprocess
 import sys
-import warnings
+from pathlib import Path
 
 import anyio
 import psutil
@@ -19,7 +18,7 @@ from anyio.lowlevel import checkpoint
 from batchfact.assembly import Assembler
 from batchfact.engines.base import EngineSpec, LabelIds, RequestError
 from batchfact.engines.vllm import VllmEngine, factory
-from batchfact.errors import RunFailedError, UsageError
+from batchfact.errors import UsageError
 from batchfact.records import Data, Message, Prompt, Template
 
 pytestmark = pytest.mark.anyio
@@ -193,17 +192,6 @@ async def test_settings_that_vllm_refuses_are_a_usage_error(spec, tmp_path):
             pass
 
 
-async def test_too_little_memory_is_told_with_the_reason_from_the_log(spec, tmp_path):
-    small = EngineSpec(model=spec.model, kv_cache_bytes=1 << 20, log_file=tmp_path / "engine.log")
-    with warnings.catch_warnings():
-        # A start that fails leaves vLLM's sockets to the garbage collector.
-        warnings.simplefilter("ignore", ResourceWarning)
-        with pytest.raises(RunFailedError, match=r"did not start .*for the cache blocks.*engine\.log"):
-            async with factory.open(small):
-                pass
-        gc.collect()
-
-
 # No `__main__` guard, on purpose.
 SCRIPT = """
 import asyncio, sys
@@ -213,10 +201,10 @@ from batchfact.engines.base import EngineSpec
 from batchfact.engines.vllm import factory
 from batchfact.errors import RunFailedError
 
-model, log_file = map(Path, sys.argv[1:])
+model, log_file, kv_bytes = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
 
 async def main():
-    spec = EngineSpec(model=model, kv_cache_bytes=1 << 30, max_model_len=2048, log_file=log_file)
+    spec = EngineSpec(model=model, kv_cache_bytes=kv_bytes, max_model_len=2048, log_file=log_file)
     async with factory.open(spec) as engine:
         ids = engine.tokenizer.encode("Is it so?", special=False)
         answer = await engine.choose(ids, ((10,), (11,)), priority=0, replica=0)
@@ -230,21 +218,35 @@ async def main():
         except RunFailedError as error:
             print(error)
 
-asyncio.run(main())
+try:
+    asyncio.run(main())
+except RunFailedError as error:
+    print(error)
 """
 
 
-async def test_a_script_without_a_guard_prints_only_its_own_lines_and_is_told_when_the_engine_dies(spec, tmp_path):
-    script = tmp_path / "script.py"
+async def run_script(spec: EngineSpec, folder: Path, kv_bytes: int) -> list[str]:
+    """Lines of its standard output; its standard error must be empty."""
+    script = folder / "script.py"
     script.write_text(SCRIPT)
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    command = [sys.executable, str(script), str(spec.model), str(tmp_path / "engine.log")]
+    command = [sys.executable, str(script), str(spec.model), str(folder / "engine.log"), str(kv_bytes)]
     done = await asyncio.to_thread(
         subprocess.run, command, env=environment, capture_output=True, text=True, timeout=600, check=False
     )
-    first, second = done.stdout.splitlines()
-    assert done.returncode == 0, done.stderr
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout.splitlines()
+
+
+async def test_a_script_without_a_guard_prints_only_its_own_lines_and_is_told_when_the_engine_dies(spec, tmp_path):
+    first, second = await run_script(spec, tmp_path, 1 << 30)
     assert first == "labels 2"
     assert second.startswith("the engine died")
     assert "run the same command again" in second
     assert (tmp_path / "engine.log").stat().st_size > 0
+
+
+async def test_too_little_memory_is_told_with_the_reason_from_the_log(spec, tmp_path):
+    (told,) = await run_script(spec, tmp_path, 1 << 20)
+    assert told.startswith("the engine did not start (ValueError: No available memory for the cache blocks")
+    assert told.endswith(f"its log is {tmp_path / 'engine.log'}")

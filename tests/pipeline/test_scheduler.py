@@ -154,6 +154,16 @@ async def test_early_exit_cancels_what_no_longer_matters(
     assert scheduler.admissions[0].tokens == scheduler.admissions[0].num_requests == 0
 
 
+async def test_early_exit_copes_with_a_sentence_that_is_said_twice(
+    make_engine: Any, make_groups: Any, make_scheduler: Any, score_all: Any
+) -> None:
+    scheduler = make_scheduler(make_engine(), decides=lambda findings: len(findings) > 0)
+    (outcome,) = await score_all(scheduler, make_groups([("A document.", "It is so. It is so. Other.")]))
+
+    assert [finding.status for finding in outcome.findings].count("ok") == 1
+    assert len(outcome.findings) == 3
+
+
 async def test_early_exit_leaves_requests_that_another_pair_waits_for(
     make_engine: Any, make_groups: Any, make_scheduler: Any, score_all: Any
 ) -> None:

@@ -8,7 +8,10 @@ from hypothesis import strategies as st
 
 from batchfact.text.answers import Reading, read_answer, read_numbered, read_reasoned
 
-GOOD, BAD, UNCLEAR, REFUSED = "consistent", "inconsistent", "unclear", "refused"
+GOOD: Reading = "consistent"
+BAD: Reading = "inconsistent"
+UNCLEAR: Reading = "unclear"
+REFUSED: Reading = "refused"
 
 INFERRED: list[tuple[str, Reading]] = [
     # the plain answers, in any dress

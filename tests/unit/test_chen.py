@@ -6,7 +6,7 @@ import pytest
 
 from batchfact.config import Identity, LabelMode, Paradigm
 from batchfact.paradigms.cot import make_cot
-from batchfact.paradigms.judging import MAX_ANSWER_TOKENS, MAX_REASONING_TOKENS
+from batchfact.paradigms.judging import MAX_ANSWER_TOKENS
 from batchfact.paradigms.sbs import MAX_TEXT_TOKENS, numbered
 from batchfact.records import Choose, Failed, Finding, Template, Tokens, Write
 from tests.unit.paradigm_fakes import BOOK, SURE, UNSURE, Script, chosen, data_of, pair, run, template_text, wrote
@@ -173,7 +173,7 @@ def test_parsed_reasoning_is_one_text_with_its_answer(text: str, finish: str, st
 
     assert (finding.status, finding.label) == (status, label)
     assert finding.reasoning == text
-    assert script.asked["w0"].max_tokens == MAX_ANSWER_TOKENS + MAX_REASONING_TOKENS
+    assert script.asked["w0"].max_tokens == MAX_ANSWER_TOKENS + Identity().reasoning_tokens
 
 
 def test_qg_qa_parses_its_answers_and_not_its_questions() -> None:

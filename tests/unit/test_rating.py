@@ -71,7 +71,8 @@ def test_a_rating_survives_the_journal() -> None:
 def test_the_mean_of_windows_is_the_summary_s() -> None:
     folded = fold([sure_of(5), sure_of(2)], FoldPolicy(aggregation="mean"))
     assert isinstance(folded, Verdict)
-    assert (folded.label, folded.score) == ("consistent", pytest.approx(0.625))
+    assert folded.label == "consistent"
+    assert folded.score == pytest.approx(0.625)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +91,8 @@ def test_the_share_of_consistent_claims_is_a_score_even_where_labels_were_parsed
 
     folded = fold([claim(True)] * good + [claim(False)] * bad, FoldPolicy(aggregation="share"))
     assert isinstance(folded, Verdict)
-    assert (folded.label, folded.score) == (label, pytest.approx(score))
+    assert folded.label == label
+    assert folded.score == pytest.approx(score)
 
 
 @pytest.mark.parametrize("paradigm", ["summ-nli", "sent-nli"])
