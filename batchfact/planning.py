@@ -128,13 +128,12 @@ def _shown(tokens: Floats, identity: Identity) -> tuple[Booleans, Booleans, Floa
     is_aligned = np.full(len(tokens), identity.long_documents == "align")
     if identity.long_documents == "auto":
         is_aligned = is_long
-    by_window = identity.paradigm != "summ-nli"
-    aligned = identity.align_sentences * SENTENCE_TOKENS if by_window else identity.context_tokens
+    aligned = identity.align_sentences * SENTENCE_TOKENS if identity.by_window else identity.context_tokens
     return is_long, is_aligned, np.where(is_aligned, np.minimum(tokens, aligned), tokens)
 
 
 def _notes(identity: Identity, num_long: int, num_aligned: int) -> tuple[str, ...]:
-    unit = "summary" if identity.paradigm == "summ-nli" else "window"
+    unit = "window" if identity.by_window else "summary"
     notes = []
     if num_aligned:
         notes.append(f"{num_aligned:,} pairs are aligned: each {unit} has its own context, so nothing of it is shared")
@@ -147,10 +146,15 @@ def _notes(identity: Identity, num_long: int, num_aligned: int) -> tuple[str, ..
 
 def _requests(config: RunConfig, pairs: int, num_windows: int) -> tuple[int, int]:
     """Requests in all, and those of them whose prompt holds the document."""
-    steps = 2 if config.identity.reasoning else 1
-    if config.identity.paradigm == "summ-nli":
+    identity = config.identity
+    is_parsed = identity.label_mode == "parse"  # reasoning and label are one text
+    steps = 2 if (identity.reasoning or identity.paradigm == "cot") and not is_parsed else 1
+    if identity.paradigm == "sbs":
+        each = pairs if is_parsed else num_windows
+        return each, each
+    if identity.paradigm in ("summ-nli", "vanilla", "cot"):
         return pairs * steps, pairs * steps
-    if config.identity.paradigm == "sent-nli":
+    if identity.paradigm == "sent-nli":
         return num_windows * steps, num_windows * steps
     answers = round(num_windows * CLAIMS_A_WINDOW) * steps
     return num_windows + answers, answers

@@ -18,7 +18,8 @@ from msgspec import Struct
 
 from batchfact import __version__
 from batchfact.assembly import Assembler
-from batchfact.config import Identity, RunConfig
+from batchfact.config import CHEN, Identity, RunConfig
+from batchfact.demonstrations import Shown, prepare_shots
 from batchfact.engines.base import EngineFactory, EngineSpec, EstimatingTokenizer, Server, Tokenizer, find_engine
 from batchfact.engines.model_facts import no_encoder_decoder
 from batchfact.errors import UsageError
@@ -28,6 +29,7 @@ from batchfact.paradigms import METHOD_VERSION, make_paradigm, template_names
 from batchfact.paradigms.contexts import Contexts, Counters, Room
 from batchfact.paradigms.fold import fold_outcome
 from batchfact.paradigms.program import Paradigm, Running
+from batchfact.paradigms.shots import held_out
 from batchfact.prompts.loader import PromptBook
 from batchfact.records import DocumentGroup, Outcome, Template
 from batchfact.sink import check_output
@@ -83,9 +85,8 @@ def prepare(config: RunConfig) -> Prepared:
     check_output(source, config.output, config.columns, will_resume=_is_journal_of(journal, config.output))
     num_rows = min(source.num_rows, config.runtime.limit or source.num_rows)
     compiles = _compiles(config, source.num_bytes * num_rows / max(source.num_rows, 1))
-    method = prepare_method(
-        config, log_file=None if config.runtime.verbose else journal / "engine.log", compiles=compiles
-    )
+    log_file = None if config.runtime.verbose else journal / "engine.log"
+    method = prepare_method(config, log_file=log_file, compiles=compiles, source=source)
     return Prepared(
         config=config,
         source=source,
@@ -96,15 +97,19 @@ def prepare(config: RunConfig) -> Prepared:
     )
 
 
-def prepare_method(config: RunConfig, *, log_file: Path | None, compiles: bool) -> Method:
-    """Find model, engine, prompts and paradigm.
+def prepare_method(config: RunConfig, *, log_file: Path | None, compiles: bool, source: Source | None = None) -> Method:
+    """Find model, engine, prompts, demonstrations and paradigm.
 
-    Raises: UsageError if the model or the engine cannot be had, or a template does not fit the model.
+    Args:
+        source: the input, whose documents are not shown as demonstrations; None where it is not known yet.
+    Raises: UsageError if the model or the engine cannot be had, a template does not fit the model, or the
+        demonstrations cannot be used.
     """
     identity, runtime = config.identity, config.runtime
     server = _server(config)
     entry = find_model(identity.model) if server is None else None
     name, note = resolve_engine(runtime.engine, entry)
+    engine_notes = () if note is None else (note,)
     engine = find_engine(name)
     spec = EngineSpec(
         model=locate(entry) if entry else Path(identity.model),
@@ -120,57 +125,73 @@ def prepare_method(config: RunConfig, *, log_file: Path | None, compiles: bool) 
         extra=runtime.engine_args,
         server=server,
     )
-    reasoning = (entry is not None and entry.reasoning) if identity.reasoning is None else identity.reasoning
+    reasoning = _reasons(identity, entry)
     described = engine.describe(spec)
     tokenizer = engine.load_tokenizer(spec)
     prompts = make_prompts(identity, entry, tokenizer, reasoning=reasoning)
     known = described.get("max_model_len")
     max_model_len = int(known) if known else spec.max_model_len
-    contexts = make_contexts(identity, tokenizer, max_model_len)
+    counters = make_counters(tokenizer)
+    shown = prepare_shots(identity, prompts, counters.prompt, max_model_len, source)
+    paradigm = make_paradigm(
+        identity,
+        prompts,
+        reasoning=reasoning,
+        demonstrations=shown.prompt,
+        contexts=make_contexts(identity, counters, max_model_len),
+    )
     return Method(
         entry=entry,
         reasoning=reasoning,
         engine=engine,
         spec=spec,
         tokenizer=tokenizer,
-        paradigm=make_paradigm(identity, prompts, reasoning=reasoning, contexts=contexts),
+        paradigm=held_out(paradigm, shown.documents) if shown.documents else paradigm,
         prompts=prompts,
-        identity=_method_identity(identity, entry, spec, described, prompts, reasoning=reasoning),
-        notes=(note,) if note else (),
+        identity=_method_identity(identity, entry, spec, described, prompts, shown, reasoning=reasoning),
+        notes=(*engine_notes, *_sampling_notes(identity, reasoning=reasoning)),
         max_model_len=max_model_len,
     )
 
 
-def make_contexts(identity: Identity, tokenizer: Tokenizer, max_model_len: int | None) -> Contexts:
+def _reasons(identity: Identity, entry: ModelEntry | None) -> bool:
+    """Whether the model reasons before each label: what is asked for, or else what the model was made for."""
+    if identity.paradigm in CHEN:
+        return identity.paradigm == "cot"
+    return (entry is not None and entry.reasoning) if identity.reasoning is None else identity.reasoning
+
+
+def make_counters(tokenizer: Tokenizer) -> Counters:
+    """The model's tokens, or an estimate of them where only its server knows."""
+    assembler = Assembler(tokenizer)
+    ids_a_token = tokenizer.ids_a_token if isinstance(tokenizer, EstimatingTokenizer) else 1
+    return Counters(
+        text=lambda text: -(-len(tokenizer.encode(text, special=False)) // ids_a_token),
+        prompt=lambda prompt: -(-len(assembler.assemble(prompt)) // ids_a_token),
+    )
+
+
+def make_contexts(identity: Identity, counters: Counters, max_model_len: int | None) -> Contexts:
     """What is shown of documents: `--context-tokens` bounds a whole summary's, `--align-sentences` a window's.
 
     Raises: UsageError for chunks where the longest prompt is not known.
     """
     if identity.long_documents == "chunk" and max_model_len is None:
         raise UsageError("--long-documents chunk needs --max-model-len with this engine")
-    by_window = identity.paradigm != "summ-nli"
     room = Room(
         mode=identity.long_documents,
         objective=identity.align_objective,
         model_tokens=max_model_len,
-        max_sentences=identity.align_sentences if by_window else None,
-        max_tokens=None if by_window else identity.context_tokens,
+        max_sentences=identity.align_sentences if identity.by_window else None,
+        max_tokens=None if identity.by_window else identity.context_tokens,
     )
-    assembler = Assembler(tokenizer)
-    ids_a_token = tokenizer.ids_a_token if isinstance(tokenizer, EstimatingTokenizer) else 1
-    return Contexts(
-        room,
-        Counters(
-            text=lambda text: -(-len(tokenizer.encode(text, special=False)) // ids_a_token),
-            prompt=lambda prompt: -(-len(assembler.assemble(prompt)) // ids_a_token),
-        ),
-    )
+    return Contexts(room, counters)
 
 
 def make_prompts(identity: Identity, entry: ModelEntry | None, tokenizer: Tokenizer, *, reasoning: bool) -> PromptBook:
     """The templates in the model's own format and words; those of a server's model are not known here.
 
-    Raises: UsageError if a label word is no single token of the model.
+    Raises: UsageError if a label word, or a rating, that is chosen by its probability is no single token of the model.
     """
     yes, no = (entry.labels if entry else None) or (" Yes", " No")
     render_chat = tokenizer.render_chat if entry is None or entry.prompt_style == "chat" else (lambda _: None)
@@ -179,7 +200,8 @@ def make_prompts(identity: Identity, entry: ModelEntry | None, tokenizer: Tokeni
     for name in template_names(identity, reasoning=reasoning):
         template = prompts[name]
         cue = template.answer_cue or template.parts[-1]
-        if template.labels and isinstance(cue, Template):
+        is_text = identity.label_mode == "parse" and template.consistent is not None
+        if template.labels and isinstance(cue, Template) and not is_text:
             assembler.label_ids((cue,), template.labels)
     return prompts
 
@@ -309,6 +331,7 @@ def _method_identity(
     spec: EngineSpec,
     described: Mapping[str, str],
     prompts: PromptBook,
+    shown: Shown,
     *,
     reasoning: bool,
 ) -> dict[str, Any]:
@@ -321,6 +344,7 @@ def _method_identity(
         "model_digest": model_digest(spec.model) if entry else "remote",
         "reasoning": reasoning,
         "prompts": {name: prompts.digests[name] for name in chosen},
+        "demonstrations": shown.digest,
         "engine": dict(described),
     }
 
@@ -330,6 +354,13 @@ def _model_name(identity: Identity, entry: ModelEntry | None) -> str:
     if entry is None:
         return identity.model
     return Path(entry.name).name if Path(entry.name).is_dir() else entry.name
+
+
+def _sampling_notes(identity: Identity, *, reasoning: bool) -> tuple[str, ...]:
+    writes = reasoning or identity.label_mode == "parse" or identity.paradigm == "qg-qa"
+    if identity.temperature > 0 and not writes:
+        return ("--temperature changes nothing here: no text is written; add --reasoning or --label-mode parse",)
+    return ()
 
 
 def _retries(config: RunConfig) -> Callable[[Outcome], bool] | None:

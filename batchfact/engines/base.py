@@ -135,8 +135,14 @@ class Engine(Protocol):
         schema: str | None,
         priority: int,
         replica: int,
+        temperature: float = 0.0,
+        seed: int = 0,
     ) -> WriteAnswer:
-        """Greedy text after `prompt_ids`; the text ends before the first of `stop`."""
+        """Text after `prompt_ids`; the text ends before the first of `stop`.
+
+        Greedy at temperature 0, which has no use for the seed; above it sampled, the same text for the same seed (a
+        32-bit number) as far as the engine's arithmetic repeats.
+        """
 
 
 class EngineFactory(Protocol):

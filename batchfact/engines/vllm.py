@@ -173,8 +173,14 @@ class VllmEngine:
         schema: str | None,
         priority: int,
         replica: int,
+        temperature: float = 0.0,
+        seed: int = 0,
     ) -> WriteAnswer:
-        output = await self._ask(prompt_ids, _write_params(max_tokens, stop, schema), priority, replica)
+        if temperature > 0:  # its seed is the request's own, so there is nothing to keep
+            params = _write_params(max_tokens, stop, schema, temperature=temperature, seed=seed)
+        else:
+            params = _greedy_params(max_tokens, stop, schema)
+        output = await self._ask(prompt_ids, params, priority, replica)
         last = _completion(output)
         ids = list(last.token_ids)
         if last.finish_reason == "stop" and not isinstance(last.stop_reason, str):
@@ -248,7 +254,13 @@ def _choose_params(labels: LabelIds) -> SamplingParams:
 
 
 @lru_cache(maxsize=256)
-def _write_params(max_tokens: int, stop: tuple[str, ...], schema: str | None) -> SamplingParams:
+def _greedy_params(max_tokens: int, stop: tuple[str, ...], schema: str | None) -> SamplingParams:
+    return _write_params(max_tokens, stop, schema, temperature=0.0, seed=None)
+
+
+def _write_params(
+    max_tokens: int, stop: tuple[str, ...], schema: str | None, *, temperature: float, seed: int | None
+) -> SamplingParams:
     from vllm.sampling_params import (
         RepetitionDetectionParams,
         RequestOutputKind,
@@ -257,7 +269,8 @@ def _write_params(max_tokens: int, stop: tuple[str, ...], schema: str | None) ->
     )
 
     return SamplingParams(
-        temperature=0.0,
+        temperature=temperature,
+        seed=seed,
         max_tokens=max_tokens,
         stop=list(stop),
         detokenize=bool(stop),  # the engine needs text only to look for stop strings

@@ -16,7 +16,7 @@ import numpy as np
 from msgspec import Struct
 
 from batchfact.config import AlignObjective, LongDocuments
-from batchfact.paradigms.judging import judge
+from batchfact.paradigms.judging import judge, text_tokens
 from batchfact.paradigms.program import Program, in_step
 from batchfact.prompts.loader import PromptTemplate
 from batchfact.records import Finding, Prompt, Span, Tokens
@@ -99,40 +99,49 @@ class DocumentContext:
         self.excerpts(template, target="", **fields)
 
     def excerpts(self, template: PromptTemplate, *, target: str, **fields: str) -> tuple[Excerpt, ...]:
+        """What is shown for one judgement; see `shown`."""
+        return self.shown(template, fields, target=target, answer_tokens=reserved_tokens(template))
+
+    def shown(
+        self, template: PromptTemplate, fields: dict[str, str], *, target: str, answer_tokens: int
+    ) -> tuple[Excerpt, ...]:
         """What is shown when `template` is filled with `fields` and a document: one excerpt, or every chunk.
 
         Args:
             target: what is judged; sentences are aligned with it.
+            answer_tokens: kept free beside the prompt.
         Returns: nothing where no part of the document fits beside the fields.
         """
         whole = (Excerpt(text=self.document),)
         if self._counters is None or not self.document.strip():
             return whole
-        if self._room.mode != "align" and self._fits(self._counters, template, fields):
+        if self._room.mode != "align" and self._fits(self._counters, template, fields, answer_tokens):
             return whole
-        room = self._room_for_document(self._counters, template, fields)
+        room = self._room_for_document(self._counters, template, fields, answer_tokens)
         if self._room.mode == "chunk":
             return self._chunked(self._counters, room)
         return self._aligned(self._counters, target, room)
 
-    def _fits(self, counters: Counters, template: PromptTemplate, fields: dict[str, str]) -> bool:
+    def _fits(self, counters: Counters, template: PromptTemplate, fields: dict[str, str], answer_tokens: int) -> bool:
         """Whether the prompt with the whole document fits; tokens are only counted where bytes do not tell."""
         limit = self._room.model_tokens
         if limit is None or self._room.mode == "fail":
             return True
-        limit -= reserved_tokens(template)
+        limit -= answer_tokens
         prompt = template.fill(document=self.document, **fields)
         if num_bytes(prompt) <= limit:
             return True
         apart = self._num_tokens + counters.prompt(template.fill(document="", **fields))
         return apart <= limit if abs(apart - limit) > NEAR_TOKENS else counters.prompt(prompt) <= limit
 
-    def _room_for_document(self, counters: Counters, template: PromptTemplate, fields: dict[str, str]) -> int | None:
+    def _room_for_document(
+        self, counters: Counters, template: PromptTemplate, fields: dict[str, str], answer_tokens: int
+    ) -> int | None:
         """Tokens that are left beside the rest of the prompt and its answer; None where no limit is known."""
         if self._room.model_tokens is None:
             return None
         rest = counters.prompt(template.fill(document="", **fields))
-        return self._room.model_tokens - rest - reserved_tokens(template) - SLACK_TOKENS
+        return self._room.model_tokens - rest - answer_tokens - SLACK_TOKENS
 
     def _aligned(self, counters: Counters, target: str, room: int | None) -> tuple[Excerpt, ...]:
         bounds = [bound for bound in (room, self._room.max_tokens) if bound is not None]
@@ -209,23 +218,32 @@ def judge_document(
     """
     shown = document.excerpts(template, target=target, **fields)
     if not shown:
-        message = "nothing of the document fits beside what is judged"
-        return (msgspec.structs.replace(about, status="too_long", message=message),)
+        return (without_room(about),)
     programs = [
-        judge(
-            template,
-            key if excerpt.chunk is None else f"{key}.c{excerpt.chunk}",
-            msgspec.structs.replace(about, evidence=excerpt.spans, left_out=excerpt.left_out, chunk=excerpt.chunk),
-            document=excerpt.text,
-            **fields,
-        )
+        judge(template, key_of(key, excerpt), judged_by(about, excerpt), document=excerpt.text, **fields)
         for excerpt in shown
     ]
     return (yield from in_step(programs))
 
 
+def key_of(key: str, excerpt: Excerpt) -> str:
+    """The request's key, its own for each chunk."""
+    return key if excerpt.chunk is None else f"{key}.c{excerpt.chunk}"
+
+
+def judged_by(about: Finding, excerpt: Excerpt) -> Finding:
+    return msgspec.structs.replace(about, evidence=excerpt.spans, left_out=excerpt.left_out, chunk=excerpt.chunk)
+
+
+def without_room(about: Finding) -> Finding:
+    message = "nothing of the document fits beside what is judged"
+    return msgspec.structs.replace(about, status="too_long", message=message)
+
+
 def reserved_tokens(template: PromptTemplate) -> int:
     """Tokens that the first request with `template` keeps for its answer."""
+    if template.parses:
+        return text_tokens(template)
     return 1 if template.answer_cue is None else template.reasoning_tokens
 
 

@@ -57,15 +57,17 @@ def fold(findings: Sequence[Finding], policy: FoldPolicy) -> Verdict | Unscored:
     """A verdict from all findings of a pair, in three-valued logic.
 
     `any`: the score is the lowest ok score; the pair is inconsistent if an ok finding is, otherwise unscored if a
-    finding is unknown, otherwise consistent. `mean`: the score is the mean of the ok scores; an unknown finding makes
-    the pair unscored. A finding that does not apply (a window without claims) counts for nothing.
+    finding is unknown, otherwise consistent. `mean`: the score is the mean of the ok scores. `share`: it is the share
+    of the findings that are consistent, each by the threshold. With these two an unknown finding makes the pair
+    unscored. A finding that does not apply (a window without claims) counts for nothing.
 
     Args:
         findings: one for each window, or for each claim, in summary order; or several, by chunks of the document, of
             which `over_chunks` makes one.
         policy: threshold and aggregation; a score at or above the threshold counts as consistent.
-    Returns: a Verdict, whose score is None where a label was parsed from text; or Unscored.
-    Source: Xu 2024, eq. (2) and (4). Differs: an unknown finding never counts as consistent.
+    Returns: a Verdict, whose score is None where a label was parsed from text (but for `share`); or Unscored.
+    Source: Xu 2024, eq. (2) and (4), and section 3.1 for the mean of ratings. Differs: an unknown finding never
+        counts as consistent.
     """
     kept = over_chunks(findings, policy)
     applicable = [judged for judged in (judge(finding, policy) for finding in kept) if judged.applies]
@@ -87,7 +89,8 @@ def fold_outcome(outcome: Outcome, policy: FoldPolicy) -> Verdict | Unscored:
 def verdict(findings: tuple[Finding, ...], applicable: Sequence[Judged], policy: FoldPolicy) -> Verdict:
     label: Label
     ok = [judged for judged in applicable if judged.status == "ok"]
-    score = folded_score([judged.finding for judged in ok], policy)
+    is_share = policy.aggregation == "share"
+    score = share_consistent(ok) if is_share else folded_score([judged.finding for judged in ok], policy)
     if policy.aggregation == "any":
         label = "inconsistent" if any(judged.label == "inconsistent" for judged in ok) else "consistent"
     else:
@@ -109,7 +112,7 @@ def unscored(findings: tuple[Finding, ...], applicable: Sequence[Judged]) -> Uns
 
 
 def decides(findings_so_far: Sequence[Finding], policy: FoldPolicy) -> bool:
-    """Whether no further finding can change the label: one inconsistent finding decides `any`, nothing decides `mean`.
+    """Whether no further finding can change the label: one inconsistent finding decides `any`, no other does.
 
     The score can still fall, so with early exit it is an upper bound.
     """
@@ -138,7 +141,7 @@ def best_supported(chunks: Sequence[Finding], policy: FoldPolicy) -> Finding:
     ok = [finding for finding in chunks if finding_state(finding, policy) == "ok"]
     unknown = [finding for finding in chunks if finding_state(finding, policy) == "unknown"]
     best = max(ok, key=support, default=None)
-    is_settled = best is not None and finding_label(best, policy) == "consistent" and policy.aggregation == "any"
+    is_settled = best is not None and finding_label(best, policy) == "consistent" and policy.aggregation != "mean"
     if unknown and not is_settled:
         return unknown[0]
     return chunks[0] if best is None else best
@@ -161,9 +164,10 @@ def finding_status(finding: Finding, policy: FoldPolicy) -> FindingStatus:
     """The finding's own status, or what its numbers say under the policy: `low_label_mass`, or `unparsed` for none."""
     if finding.status != "ok" or finding.label is not None:
         return finding.status
-    if finding.logprobs is None:
+    asked = finding.asked_logprobs
+    if not asked:
         return "unparsed"
-    if any(math.isnan(logprob) for logprob in finding.logprobs) or max(finding.logprobs) == -math.inf:
+    if any(math.isnan(logprob) for logprob in asked) or max(asked) == -math.inf:
         return "low_label_mass"
     mass = finding.label_mass
     return "ok" if mass is not None and mass >= policy.min_label_mass else "low_label_mass"
@@ -199,7 +203,7 @@ def folded_score(ok: Sequence[Finding], policy: FoldPolicy) -> float | None:
 
 
 def share_consistent(ok: Sequence[Judged]) -> float:
-    """What `mean` compares with the threshold where labels were parsed: the share of consistent findings."""
+    """The score of `share`, and what `mean` compares with the threshold where labels were parsed."""
     return sum(judged.label == "consistent" for judged in ok) / len(ok)
 
 

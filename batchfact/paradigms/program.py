@@ -48,7 +48,7 @@ def in_step(programs: Sequence[Program]) -> Program:
                 wanted[place] = batch
         if not wanted:
             break
-        answered = iter((yield [request for batch in wanted.values() for request in batch]))
+        answered = iter((yield tuple(request for batch in wanted.values() for request in batch)))
         replies = {place: tuple(next(answered) for _ in batch) for place, batch in wanted.items()}
     return tuple(finding for findings in results for finding in findings)
 

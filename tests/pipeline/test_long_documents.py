@@ -71,6 +71,26 @@ def test_auto_aligns_windows_of_long_documents_and_leaves_the_others_alone(
     assert "not shown" not in short["batchfact_message"]
 
 
+@pytest.mark.parametrize(("paradigm", "num_findings"), [("vanilla", 1), ("cot", 1), ("sbs", 2)])
+@pytest.mark.parametrize("mode", ["auto", "chunk"])
+@pytest.mark.parametrize("label_mode", ["probability", "parse"])
+def test_prompts_of_chen_show_as_much_of_a_long_document_as_fits(
+    cli: CommandLine, make_input: Any, paradigm: str, num_findings: int, mode: str, label_mode: str
+) -> None:
+    words = ["--long-documents", mode, "--label-mode", label_mode, "--context-tokens", "500"]
+    long, short, _ = cli.run(
+        make_input(PAIRS), "--paradigm", paradigm, *words, "--engine-arg", "text= Yes. 2. No. Answer: Yes."
+    )
+
+    found = [finding["status"] for finding in long["batchfact_findings"]]
+    assert len(found) == num_findings
+    assert set(found) <= {"ok", "unparsed"}
+    assert long["batchfact_status"] != "too_long"
+    shown = ["".join(each) for each in evidence(long)]
+    assert all(0 < len(each) < (500 if mode == "auto" else 2400) for each in shown)
+    assert all(not each for each in evidence(short))
+
+
 def test_a_whole_summary_is_aligned_up_to_the_context_tokens(cli: CommandLine, make_input: Any) -> None:
     long, short, _ = cli.run(make_input(PAIRS), "--paradigm", "summ-nli", "--context-tokens", "200")
     (shown,) = evidence(long)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from batchfact.assembly import Assembler
 from batchfact.config import Identity, LongDocuments
 from batchfact.paradigms.contexts import DocumentContext, reserved_tokens
-from batchfact.preparation import make_contexts
+from batchfact.preparation import make_contexts, make_counters
 from batchfact.prompts.loader import PromptBook, PromptTemplate
 from tests.small_tokenizers import byte_level, line_breaking, sentencepiece
 
@@ -32,7 +32,7 @@ def setting(
     family: str, mode: LongDocuments, limit: int, text: str
 ) -> tuple[Assembler, PromptTemplate, DocumentContext]:
     tokenizer = FAMILIES[family]()
-    contexts = make_contexts(Identity(long_documents=mode, align_sentences=4), tokenizer, limit)
+    contexts = make_contexts(Identity(long_documents=mode, align_sentences=4), make_counters(tokenizer), limit)
     template = PromptBook(tokenizer.render_chat, texts={"sent_nli": TEMPLATE})["sent_nli"]
     return Assembler(tokenizer), template, contexts.of(text)
 

@@ -17,7 +17,7 @@ LAYERS: list[set[str]] = [
     {"models", "spill", "input_files", "run_file", "journal_parts", "journal_merging"},
     {"source", "grouping", "assembly", "admission", "engines", "journal", "settings"},
     {"disk_space", "output_files"},
-    {"sink", "committing", "stopping"},
+    {"sink", "committing", "stopping", "demonstrations"},
     {"scheduler", "preparation"},
     {"pipeline", "planning", "explaining", "reducing"},
     {"api"},

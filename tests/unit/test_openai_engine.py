@@ -23,7 +23,7 @@ from batchfact.engines.base import EngineSpec, RequestError, Server
 from batchfact.engines.openai import OpenAIEngine, bare, factory, named_label
 from batchfact.engines.remote_tokenizer import ROLE_END, TURN, TURN_END, RemoteTokenizer
 from batchfact.errors import RunFailedError, UsageError
-from batchfact.preparation import make_contexts
+from batchfact.preparation import make_contexts, make_counters
 from batchfact.prompts.loader import PromptBook
 from batchfact.records import Data, Message, Prompt, Template
 
@@ -184,8 +184,9 @@ async def test_temperature_and_seed_go_to_the_server(server):
 
 async def test_room_for_documents_is_in_tokens_although_ids_are_characters():
     text = "The mayor said that the bridge is late. " * 50
-    contexts = make_contexts(Identity(long_documents="auto"), RemoteTokenizer(is_chat=True), 700)
-    template = PromptBook(RemoteTokenizer(is_chat=True).render_chat)["sent_nli"]
+    tokenizer = RemoteTokenizer(is_chat=True)
+    contexts = make_contexts(Identity(long_documents="auto"), make_counters(tokenizer), 700)
+    template = PromptBook(tokenizer.render_chat)["sent_nli"]
     (whole,) = contexts.of(text).excerpts(template, target="It is late.", window="It is late.")
     assert len(text) > 700 * 2
     assert whole.text == text
