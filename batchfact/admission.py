@@ -56,9 +56,16 @@ class Admission:
 
     @asynccontextmanager
     async def group(self, prefix_tokens: int) -> AsyncIterator[GroupHold]:
-        """Hold a group's shared prefix; waits until it fits and no backlog of requests stands before it."""
+        """Hold a group's shared prefix; waits until it fits and no backlog of requests stands before it.
+
+        Groups whose requests are answered count until their outcomes are taken, so that a stalled journal stops all.
+        """
         tokens = self.in_blocks(prefix_tokens)
-        while self.num_groups and (self.load >= self.max_requests or self.tokens + tokens > self.max_tokens):
+        while self.num_groups and (
+            self.num_groups >= self.max_requests
+            or self.load >= self.max_requests
+            or self.tokens + tokens > self.max_tokens
+        ):
             await self._group_change.wait()
         hold = GroupHold(self)
         self.num_groups += 1

@@ -65,7 +65,7 @@ def find_inputs(given: Sequence[str], *, document_column: str, summary_column: s
     _refuse_doubles(files)
     columns = {document_column, summary_column}
     with ThreadPoolExecutor(max_workers=8) as threads:
-        footers = list(threads.map(lambda file: _read_footer(*file, columns), files))
+        footers = list(threads.map(lambda file: _read_footer(file[0], file[1], columns), files))
     _check_schemas(files, [footer.schema for footer in footers], document_column, summary_column)
     shards, first_row = [], 0
     for (filesystem, path), name, footer in zip(files, _names([path for _, path in files]), footers, strict=True):

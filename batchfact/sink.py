@@ -295,13 +295,11 @@ class _Merger(Struct, frozen=True, kw_only=True):
             place = f"row {row} (row {index} of {shard.path})"
             outcome = outcomes[index - done] if index - done < len(outcomes) else None
             if outcome is None or outcome.row != row:
-                raise RunFailedError(
-                    f"{place} was never scored; run the same command again, it does only what is missing"
-                )
+                raise RunFailedError(f"{place} was never scored; `batchfact run` as before does only what is missing")
             if outcome.text_hash != text_hash:
                 raise RunFailedError(
-                    f"{place} was scored with another text than it has now: the input was edited; run the same command "
-                    "again to score the changed rows"
+                    f"{place} was scored with another text than it has now: the input was edited; `batchfact run` as "
+                    "before does only the changed rows"
                 )
         return outcomes
 

@@ -24,6 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("input", type=Path)
     parser.add_argument("--model", default=Identity().model)
     parser.add_argument("--paradigm", default="sent-nli")
+    parser.add_argument("--reference", type=Path, help="an output of a run that was left alone; else one is made")
     parser.add_argument("--kills", type=int, default=3)
     parser.add_argument("--part-seconds", type=float, default=5, help="how often finished rows are committed")
 
@@ -35,14 +36,17 @@ def measure(args: argparse.Namespace) -> None:
         options.write_text(f"part_seconds = {args.part_seconds}\n")
         words = ["--model", args.model, "--paradigm", args.paradigm, "--config", str(options), "--quiet"]
         command = [sys.executable, "-m", "batchfact", "run", str(args.input)]
-        subprocess.run([*command, str(folder / "whole.parquet"), *words], check=True)
+        whole = args.reference or folder / "whole.parquet"
+        if not args.reference:
+            subprocess.run([*command, str(whole), *words], check=True)
         kills = [_kill_midway([*command, str(folder / "out.parquet"), *words], folder) for _ in range(args.kills)]
         subprocess.run([*command, str(folder / "out.parquet"), *words], check=True)
         result = {
             "command": "python -m bench " + " ".join(sys.argv[1:]),
             "input": args.input.name,
+            "paradigm": args.paradigm,
             "parts_in_the_journal_at_each_kill": kills,
-            **_compare(folder / "whole.parquet", folder / "out.parquet"),
+            **_compare(whole, folder / "out.parquet"),
             "files_left": sorted(path.name for path in folder.iterdir() if "tmp" in path.name),
         }
     print(result)

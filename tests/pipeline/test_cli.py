@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -147,17 +148,59 @@ def test_another_method_on_the_same_journal_is_refused_with_the_difference(
     assert all(len(row["batchfact_findings"]) == 1 for row in rows(tmp_path / "out.parquet"))
 
 
-def test_an_edited_text_is_asked_again(cli: CommandLine, make_input: Any, tmp_path: Path) -> None:
+def test_another_input_is_refused_with_the_difference(cli: CommandLine, make_input: Any) -> None:
     source = make_input(PAIRS)
     cli.run(source, "out.parquet")
-    edited = list(PAIRS)
-    edited[3] = (edited[3][0], "Item X. Sold Y.")
-    make_input(edited)
-    cli.run(source, "out.parquet", "--restart")
-    again = verdicts(tmp_path / "out.parquet")
-    cli.run(source, "fresh.parquet")
+    make_input([*PAIRS[:3], (PAIRS[3][0], "Item X. Sold Y."), *PAIRS[4:]])
+    done = cli.run(source, "out.parquet", code=2)
 
-    assert again == verdicts(tmp_path / "fresh.parquet")
+    assert "input" in done.stderr
+    assert "--restart" in done.stderr
+
+
+def test_a_journal_may_lie_elsewhere(cli: CommandLine, make_input: Any, tmp_path: Path) -> None:
+    source = make_input(PAIRS)
+    cli.run(source, "out.parquet", "--journal", "kept", "--engine-arg", "die_after=60", code=1)
+    cli.run(source, "out.parquet", "--journal", "kept")
+    cli("reduce", "out.parquet", "--journal", "kept", "--threshold", "0.2")
+
+    assert len(rows(tmp_path / "out.parquet")) == 40
+    assert not (tmp_path / "out.parquet.journal").exists()
+
+
+def test_restart_does_not_overwrite_a_file_that_no_run_wrote(cli: CommandLine, make_input: Any, tmp_path: Path) -> None:
+    (tmp_path / "out.parquet").write_text("precious")
+    cli.run(make_input(PAIRS), "out.parquet", "--restart", code=2)
+
+    assert (tmp_path / "out.parquet").read_text() == "precious"
+
+
+def test_rows_that_need_no_model_do_not_end_a_run_early(cli: CommandLine, make_input: Any, tmp_path: Path) -> None:
+    (tmp_path / "options.toml").write_text("part_seconds = 0.05\n")
+    pairs = [(f"Document {i}.", "" if i % 4 == 0 else "A.") for i in range(6000)]
+    cli.run(make_input(pairs), "out.parquet", "--max-unscored", "0.3", "--config", "options.toml")
+
+    assert len(rows(tmp_path / "out.parquet")) == 6000
+
+
+def test_a_run_ends_early_when_too_many_answers_are_unknown(cli: CommandLine, make_input: Any, tmp_path: Path) -> None:
+    (tmp_path / "options.toml").write_text("part_rows = 500\n")
+    pairs = [(f"Document {i}.", "A.") for i in range(6000)]
+    done = cli.run(
+        make_input(pairs),
+        *("out.parquet", "--max-unscored", "0.3", "--config", "options.toml"),
+        *("--engine-arg", "fail_key_text=Document"),
+        code=3,
+    )
+
+    assert "unscored" in done.stderr
+    assert not (tmp_path / "out.parquet").exists()
+
+
+def test_options_without_effect_are_refused(cli: CommandLine, make_input: Any) -> None:
+    done = cli.run(make_input(PAIRS), "out.parquet", "--paradigm", "summ-nli", "--window-sentences", "3", code=2)
+
+    assert "--window-sentences has no meaning" in done.stderr
 
 
 def test_failed_rows_can_be_asked_again(cli: CommandLine, make_input: Any, tmp_path: Path) -> None:
@@ -256,12 +299,14 @@ def test_reduce_refuses_scores_of_an_early_exit(cli: CommandLine, make_input: An
 
 def test_plan_counts_documents_windows_and_requests(cli: CommandLine, make_input: Any) -> None:
     done = cli("plan", make_input([*PAIRS, ("", "A.")]))
+    figures = dict(re.findall(r"^ *(\S.*?)  +(\S.*?) *$", done.stdout, re.MULTILINE))
 
-    assert "41" in done.stdout
-    assert "20" in done.stdout
-    assert "empty_document" in done.stdout
-    assert "80" in done.stdout
-    assert "recommended" in done.stdout
+    assert figures["rows"] == "41"
+    assert figures["documents"] == "20"
+    assert figures["rows that are empty_document"] == "1"
+    assert figures["windows"] == figures["requests"] == "80"
+    assert figures["pairs a document"] == "2.00 (most 2)"
+    assert "recommended: any --group" in done.stdout
 
 
 @pytest.mark.parametrize("paradigm", ["summ-nli", "sent-nli", "qg-qa"])

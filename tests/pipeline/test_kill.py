@@ -147,6 +147,6 @@ def test_a_text_edited_in_place_under_the_same_footer_is_asked_again(cli: Comman
     cli.run(source, "out.parquet", "--engine-arg", f"log={log}")
     cli.run(source, "fresh.parquet")
 
-    assert num_requests(log) == 1, "the other window of that summary is the one that row 17 had before"
+    assert num_requests(log) == 2, "the two windows of that row, and nothing of the others"
     assert verdicts(tmp_path / "out.parquet") == verdicts(tmp_path / "fresh.parquet")
     assert verdicts(tmp_path / "out.parquet")[17][0] == "Item 17. Lost 17."

@@ -16,9 +16,7 @@ def described(path: Path) -> dict[str, Any]:
     return found
 
 
-def test_kept_columns_are_written_as_in_run_and_the_metadata_is_the_same(
-    cli: CommandLine, make_input: Any, tmp_path: Path
-) -> None:
+def test_kept_columns_are_named_as_in_run(cli: CommandLine, make_input: Any, tmp_path: Path) -> None:
     source = make_input(PAIRS[:4], a=[1] * 4, b=[2] * 4)
     cli.run(source, "out.parquet", "--keep-columns", " a, b ,")
     cli("reduce", "out.parquet", "--keep-columns", " a, b ,", "--to", "again.parquet")
@@ -26,7 +24,13 @@ def test_kept_columns_are_written_as_in_run_and_the_metadata_is_the_same(
     run, again = tmp_path / "out.parquet", tmp_path / "again.parquet"
     assert pq.read_table(again) == pq.read_table(run)
     assert pq.read_schema(again).names[:2] == ["a", "b"]
-    assert described(again) == described(run)
+
+
+def test_the_metadata_is_that_of_a_run(cli: CommandLine, make_input: Any, tmp_path: Path) -> None:
+    cli.run(make_input(PAIRS[:4]), "out.parquet")
+    cli("reduce", "out.parquet", "--to", "again.parquet")
+
+    assert described(tmp_path / "again.parquet") == described(tmp_path / "out.parquet")
 
 
 def test_damage_in_the_journal_is_said_beside_the_error_it_causes(

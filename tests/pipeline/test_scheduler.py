@@ -3,9 +3,12 @@ from __future__ import annotations
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import pytest
+from batchfact_fake import FakeEngine
 
 from batchfact.config import FoldPolicy
+from batchfact.engines.base import EngineSpec
 from batchfact.errors import RunFailedError, root_cause
 from batchfact.paradigms.fold import decides
 from batchfact.records import Outcome, Usage
@@ -195,7 +198,13 @@ async def test_cancelling_from_outside_leaves_nothing_in_flight(
     assert scheduler.admissions[0].num_requests == 0
 
 
-async def test_a_stalled_reader_stops_the_scheduler(make_engine: Any, make_groups: Any, make_scheduler: Any) -> None:
+async def test_a_stalled_reader_stops_the_scheduler(
+    make_engine: Any, make_groups: Any, make_scheduler: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def inline(function: Any, *args: Any) -> Any:
+        return function(*args)
+
+    monkeypatch.setattr(anyio.to_thread, "run_sync", inline)  # so that blocked tasks are all there is to wait for
     engine = make_engine(max_num_seqs="1")
     groups = make_groups([(f"Document {i}.", "One. Two.") for i in range(200)])
     scheduler = make_scheduler(engine)
@@ -205,14 +214,59 @@ async def test_a_stalled_reader_stops_the_scheduler(make_engine: Any, make_group
             yield group
 
     send, receive = anyio.create_memory_object_stream[Outcome](1)
-    async with anyio.create_task_group() as tasks, send, receive:
-        tasks.start_soon(scheduler.run, stream(), send)
-        for _ in range(200):
-            await anyio.lowlevel.checkpoint()
 
-        assert engine.num_requests < 100
+    async def run() -> None:
+        async with send:
+            await scheduler.run(stream(), send)
 
-        tasks.cancel_scope.cancel()
+    async with anyio.create_task_group() as tasks, receive:
+        tasks.start_soon(run)
+        await anyio.wait_all_tasks_blocked()
+        stalled_at = engine.num_requests
+        rows = [outcome.row async for outcome in receive]
+
+    assert 0 < stalled_at < 200
+    assert engine.num_requests == 400
+    assert sorted(rows) == list(range(200))
+
+
+async def test_a_group_of_two_kinds_of_prompts_holds_the_document_once(
+    make_engine: Any, make_groups: Any, make_scheduler: Any, score_all: Any
+) -> None:
+    document = "A long story. " * 200
+    scheduler = make_scheduler(make_engine(), "qg-qa")
+    costs: list[int] = []
+    acquire = scheduler.admissions[0].acquire
+
+    async def spy(priority: int, tokens: int) -> None:
+        costs.append(tokens)
+        await acquire(priority, tokens)
+
+    scheduler.admissions[0].acquire = spy
+    await score_all(scheduler, make_groups([(document, f"Item {i}. Sold {i}.") for i in range(6)]))
+
+    assert len(costs) >= 18
+    assert max(costs) < len(document) / 2
+    assert scheduler.admissions[0].tokens == 0
+
+
+@pytest.mark.parametrize("num_replicas", [1, 3])
+async def test_all_requests_of_a_document_go_to_one_replica(
+    tmp_path: Any, make_groups: Any, make_scheduler: Any, score_all: Any, num_replicas: int
+) -> None:
+    engine = FakeEngine(EngineSpec(model=tmp_path, data_parallel_size=num_replicas, extra={"max_num_seqs": "2"}))
+    replicas: dict[int, set[int]] = {}
+    choose = engine.choose
+
+    async def spy(ids: Any, labels: Any, *, priority: int, replica: int) -> Any:
+        replicas.setdefault(priority, set()).add(replica)
+        return await choose(ids, labels, priority=priority, replica=replica)
+
+    engine.choose = spy  # type: ignore[method-assign,assignment]
+    await score_all(make_scheduler(engine), make_groups(PAIRS))
+
+    assert all(len(used) == 1 for used in replicas.values())
+    assert set.union(*replicas.values()) == set(range(num_replicas))
 
 
 def test_common_prefix_counts_leading_equal_ids() -> None:

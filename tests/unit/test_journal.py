@@ -13,7 +13,7 @@ import pytest
 from batchfact import journal as module
 from batchfact.errors import RunFailedError, UsageError
 from batchfact.journal import COMPACT_PARTS, Journal, default_folder, pending, read_run
-from batchfact.journal_parts import batch_rows, list_parts, open_part
+from batchfact.journal_parts import batch_rows, list_parts, open_part, write_part
 from batchfact.records import Finding, Outcome, Span, Usage
 from batchfact.source import rows_of
 
@@ -425,7 +425,7 @@ def test_appends_go_on_while_compaction_runs(folder, monkeypatch):
     with open_journal(folder) as journal:
         for row in range(COMPACT_PARTS):
             journal.append([outcome(row)])
-        original = module.write_part
+        original = write_part
 
         def write_and_append(path, batches):
             if path.name.endswith(f"-{COMPACT_PARTS - 1:08d}.parquet"):
