@@ -21,13 +21,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(900))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def spec(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> EngineSpec:
     log_file = tmp_path_factory.mktemp("engine") / "engine.log"
     return EngineSpec(model=model_folder, kv_cache_bytes=KV_BYTES, max_model_len=2048, log_file=log_file)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def quiet_imports() -> Iterator[None]:
     """What vLLM and its dependencies warn about on import is not ours to change."""
     import warnings
@@ -37,7 +37,7 @@ def quiet_imports() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 async def engine(spec: EngineSpec, quiet_imports: None) -> AsyncIterator[VllmEngine]:
     async with factory.open(spec) as started:
         yield started
