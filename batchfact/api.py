@@ -26,7 +26,7 @@ from batchfact.config import RunConfig, Runtime
 from batchfact.errors import UsageError, nearest, root_cause
 from batchfact.grouping import group_pairs
 from batchfact.paradigms.fold import fold_outcome
-from batchfact.pipeline import STREAM_BUFFER, Item, early_exit, produce
+from batchfact.pipeline import STREAM_BUFFER, Item, early_exit, produce, sampling
 from batchfact.preparation import Method
 from batchfact.progress import Progress
 from batchfact.records import DocumentGroup, Outcome, Pair, Rejected, Unscored, Usage, Verdict
@@ -59,6 +59,8 @@ class Scorer:
                 print(scored.row, scored.verdict)
 
     Options are those of the command line with underscores: `window_sentences=2`, `threshold=0.4`, `engine_args={...}`.
+    With `shots`, a pair on a document that is drawn from `demonstrations` is an error: what a stream will bring is not
+    known when they are drawn, so leave such documents out of the file.
 
     Raises:
         UsageError: an unknown option or model, before anything loads.
@@ -77,7 +79,12 @@ class Scorer:
         async with AsyncExitStack() as stack:
             engine = await stack.enter_async_context(method.engine.open(method.spec))
             self._scheduler = Scheduler(
-                engine, self._assembler, method.paradigm, Progress(0), decides=early_exit(self.config)
+                engine,
+                self._assembler,
+                method.paradigm,
+                Progress(0),
+                decides=early_exit(self.config),
+                sampling=sampling(self.config),
             )
             self._tasks = await stack.enter_async_context(anyio.create_task_group())
             self._exit = stack.pop_all()

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
-from batchfact.engines.base import LabelIds, Tokenizer
+from batchfact.engines.base import LabelIds, LabelSpeller, Tokenizer
 from batchfact.errors import UsageError
 from batchfact.records import Data, Prompt, Template, Tokens
 
@@ -66,7 +66,8 @@ class Assembler:
                 return
 
     def label_ids(self, prompt_before: Prompt, labels: tuple[str, ...]) -> LabelIds:
-        """For each label the ids of its single-token spellings right after `prompt_before`.
+        """For each label the ids of its single-token spellings right after `prompt_before`, or as its model's tokenizer
+        spells them (`LabelSpeller`).
 
         Spellings are the word with and without a leading space, as given, capitalised, lower and upper case; one counts
         where it is a single token for every label, so that no label gains by having more of them.
@@ -79,7 +80,7 @@ class Assembler:
         owner: dict[int, str] = {}
         for label, ids in zip(labels, found, strict=True):
             if not ids:
-                pieces = [tokenizer.decode([each]) for each in self._joiner.behind((Data(label),))]
+                pieces = [tokenizer.decode([each]) for each in self._behind(prompt_before, label)]
                 raise UsageError(f"label {label!r} is no single token for this model but {pieces}; use another word")
             for each in ids:
                 if each in owner:
@@ -91,20 +92,23 @@ class Assembler:
     def _spell(self, before: Prompt, label: str, space: str, case: Callable[[str], str]) -> int | None:
         """The one token that a spelling becomes behind the prompt's last text; None where it is not one."""
         word = case(label.strip())
-        spelled = Data(space + word)
-        runs = _runs(before)
-        last = runs[-1] if runs else None
-        if isinstance(last, tuple):
-            edge = _tail(last)
-            context = self._joiner.encode(edge)
-            joined = self._joiner.encode((*edge, spelled))
-            if joined[: len(context)] != context:
-                return None
-            ids = joined[len(context) :]
-        else:
-            ids = self._joiner.behind((spelled,))
+        ids = self._behind(before, space + word)
         # A special token decodes to nothing, so this also refuses one whose text happens to be a label.
         return ids[0] if len(ids) == 1 and self._joiner.tokenizer.decode(ids).strip() == word else None
+
+    def _behind(self, before: Prompt, text: str) -> list[int]:
+        """Ids of `text` behind the prompt's last text; none where the two merge."""
+        tokenizer, spelled = self._joiner.tokenizer, Data(text)
+        if isinstance(tokenizer, LabelSpeller):
+            return tokenizer.spell(text)
+        runs = _runs(before)
+        last = runs[-1] if runs else None
+        if not isinstance(last, tuple):
+            return self._joiner.behind((spelled,))
+        edge = _tail(last)
+        context = self._joiner.encode(edge)
+        joined = self._joiner.encode((*edge, spelled))
+        return joined[len(context) :] if joined[: len(context)] == context else []
 
 
 class GroupAssembler:

@@ -17,11 +17,16 @@ from batchfact.errors import UsageError
 from batchfact.records import PairStatus
 
 DEFAULT_MODEL = "smollm2-135m"
+CHEN: frozenset[str] = frozenset({"vanilla", "cot", "sbs"})
+"""The paradigms of Chen 2023: the others are of Xu 2024."""
 
-Paradigm = Literal["summ-nli", "sent-nli", "qg-qa"]
+Paradigm = Literal["summ-nli", "sent-nli", "qg-qa", "vanilla", "cot", "sbs"]
+LabelMode = Literal["probability", "parse"]
 WindowContext = Literal["none", "preceding", "summary"]
+LongDocuments = Literal["auto", "align", "chunk", "fail"]
+AlignObjective = Literal["greedy", "independent"]
 Grouping = Literal["window", "global", "none"]
-Aggregation = Literal["any", "mean"]
+Aggregation = Literal["any", "mean", "share"]
 CompileMode = Literal["auto", "on", "off"]
 
 
@@ -34,7 +39,9 @@ def require(holds: bool, rule: str, got: object) -> None:
 class Identity(Struct, frozen=True, kw_only=True):
     """What decides the answers. `reasoning` None means the model's registry entry decides.
 
-    Reasoning longer than `reasoning_tokens` is cut at its last complete sentence; 200 hold five or six.
+    Reasoning longer than `reasoning_tokens` is cut at its last complete sentence; 200 hold five or six. `temperature`
+    is of written text; probabilities are read as they are. `demonstrations` is the file that `shots` of them are drawn
+    from.
     """
 
     model: str = DEFAULT_MODEL
@@ -45,15 +52,28 @@ class Identity(Struct, frozen=True, kw_only=True):
     reasoning_tokens: int = 200
     window_sentences: int = 1
     window_context: WindowContext = "none"
+    long_documents: LongDocuments = "auto"
+    context_tokens: int = 1024
+    align_sentences: int = 5
+    align_objective: AlignObjective = "greedy"
+    label_mode: LabelMode = "probability"
+    rating: bool = False
+    instruction: int = 1
+    shots: int = 0
+    demonstrations: str | None = None
+    seed: int = 0
+    temperature: float = 0.0
     max_model_len: int | None = None
     dtype: str | None = None
     quantization: str | None = None
 
     def __post_init__(self) -> None:
         require(self.window_sentences >= 1, "--window-sentences must be at least 1", self.window_sentences)
+        require(self.context_tokens >= 1, "--context-tokens must be at least 1", self.context_tokens)
+        require(self.align_sentences >= 1, "--align-sentences must be at least 1", self.align_sentences)
         require(
-            self.paradigm != "summ-nli" or self.window_sentences == 1,
-            "--window-sentences has no meaning with --paradigm summ-nli, which takes the whole summary",
+            self.by_window or self.paradigm == "sbs" or self.window_sentences == 1,
+            f"--window-sentences has no meaning with --paradigm {self.paradigm}, which takes the whole summary",
             self.window_sentences,
         )
         require(
@@ -67,13 +87,55 @@ class Identity(Struct, frozen=True, kw_only=True):
             "--max-model-len must be at least 256 tokens",
             self.max_model_len,
         )
+        self._check_method()
+
+    def _check_method(self) -> None:
+        """The settings of single methods, which must fit the paradigm."""
+        is_chen = self.paradigm in CHEN
+        require(1 <= self.instruction <= 3, "--instruction is 1, 2 or 3", self.instruction)
+        require(self.instruction == 1 or is_chen, "--instruction is for --paradigm vanilla, cot and sbs", self.paradigm)
+        require(self.shots >= 0, "--shots must be at least 0", self.shots)
+        require(
+            self.shots == 0 or is_chen,
+            "--shots is for --paradigm vanilla, cot and sbs (Xu 2024 asks zero-shot)",
+            self.paradigm,
+        )
+        require(
+            (self.shots > 0) == (self.demonstrations is not None),
+            "--shots and --demonstrations go together",
+            f"{self.shots} and {self.demonstrations or 'no file'}",
+        )
+        require(
+            self.reasoning is None or not is_chen or self.reasoning == (self.paradigm == "cot"),
+            "--reasoning and --label-only are for Xu's paradigms: here cot reasons, vanilla and sbs do not",
+            f"--paradigm {self.paradigm}",
+        )
+        require(not self.rating or not is_chen, "--rating is for summ-nli, sent-nli and qg-qa", self.paradigm)
+        require(
+            not self.rating or self.label_mode == "probability" or self.paradigm == "qg-qa",
+            "--rating reads the ratings' probabilities: leave it out, or use --label-mode probability",
+            self.label_mode,
+        )
+        require(0 <= self.temperature <= 2, "--temperature must lie between 0 and 2", self.temperature)
+        require(0 <= self.seed < 2**63, "--seed must be a whole number from 0 on", self.seed)
+
+    @property
+    def by_window(self) -> bool:
+        """Whether each window has a prompt of its own; otherwise one prompt holds the whole summary."""
+        return self.paradigm in ("sent-nli", "qg-qa")
+
+    @property
+    def rates(self) -> bool:
+        """Whether the model is asked for ratings: for qg-qa `--rating` only changes the fold."""
+        return self.rating and self.paradigm != "qg-qa"
 
 
 class FoldPolicy(Struct, frozen=True, kw_only=True):
     """How findings become a verdict.
 
-    A score at or above `threshold` counts as consistent. A finding whose labels hold less than `min_label_mass` of the
-    full vocabulary's probability is unknown: the model did not want to answer.
+    A score at or above `threshold` counts as consistent: of a finding, and of the pair. `aggregation`: any inconsistent
+    finding decides; the mean of the findings' scores; the share of findings that are consistent. A finding whose labels
+    hold less than `min_label_mass` of the full vocabulary's probability is unknown: the model did not want to answer.
     """
 
     threshold: float = 0.5
@@ -102,6 +164,8 @@ class Runtime(Struct, frozen=True, kw_only=True):
     early_exit: bool = False
     engine: str = "auto"
     engine_args: Mapping[str, str] = {}
+    base_url: str | None = None
+    api_key_env: str | None = None
     compile: CompileMode = "auto"
     tensor_parallel_size: int = 1
     data_parallel_size: int = 1
@@ -123,6 +187,16 @@ class Runtime(Struct, frozen=True, kw_only=True):
             self.max_unscored is None or 0 <= self.max_unscored <= 1,
             "--max-unscored is a share between 0 and 1",
             self.max_unscored,
+        )
+        require(
+            (self.engine == "openai") == (self.base_url is not None),
+            "--engine openai and --base-url go together",
+            f"--engine {self.engine} {'with' if self.base_url else 'without'} --base-url",
+        )
+        require(
+            self.api_key_env is None or self.base_url is not None,
+            "--api-key-env goes with --base-url",
+            "no --base-url",
         )
         require(self.tensor_parallel_size >= 1, "--tensor-parallel-size must be at least 1", self.tensor_parallel_size)
         require(self.data_parallel_size >= 1, "--data-parallel-size must be at least 1", self.data_parallel_size)

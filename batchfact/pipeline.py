@@ -26,7 +26,7 @@ from batchfact.paradigms.fold import decides, fold_outcome
 from batchfact.preparation import Prepared
 from batchfact.progress import Progress
 from batchfact.records import DocumentGroup, Finding, Outcome, Pair, Rejected, Unscored
-from batchfact.scheduler import Scheduler, rejected_outcome
+from batchfact.scheduler import Sampling, Scheduler, rejected_outcome
 from batchfact.sink import Totals, merge
 from batchfact.stopping import InterruptedRunError, Stopping
 
@@ -66,7 +66,7 @@ async def run(config: RunConfig, *, watch: Callable[[Progress], None] = lambda _
     watch(progress)
     stopping = Stopping()
     with preparation.open_journal(prepared) as journal:
-        for warning in journal.warnings:
+        for warning in (*prepared.method.notes, *journal.warnings):
             progress.warn(warning)
         try:
             async with stopping.listening():
@@ -174,7 +174,14 @@ async def _answer(
             async with method.engine.open(method.spec) as engine:
                 progress.engine_ready_at = time.monotonic()
                 progress.phase = "scoring"
-                scheduler = Scheduler(engine, assembler, method.paradigm, progress, decides=early_exit(prepared.config))
+                scheduler = Scheduler(
+                    engine,
+                    assembler,
+                    method.paradigm,
+                    progress,
+                    decides=early_exit(prepared.config),
+                    sampling=sampling(prepared.config),
+                )
                 await scheduler.run(_chain(item, groups), outcomes)
 
 
@@ -183,6 +190,10 @@ def early_exit(config: RunConfig) -> Callable[[list[Finding]], bool] | None:
     if not config.runtime.early_exit:
         return None
     return lambda findings: decides(findings, config.fold)
+
+
+def sampling(config: RunConfig) -> Sampling:
+    return Sampling(config.identity.temperature, config.identity.seed)
 
 
 async def _chain(first: Item, rest: MemoryObjectReceiveStream[Item]) -> AsyncIterator[Item]:

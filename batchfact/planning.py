@@ -7,12 +7,16 @@ from typing import Any
 
 import numpy as np
 from msgspec import Struct
+from numpy.typing import NDArray
 
-from batchfact.config import RunConfig
+from batchfact.config import Identity, RunConfig
 from batchfact.preparation import BYTES_PER_TOKEN
 from batchfact.records import Rejected
 from batchfact.source import Source
 from batchfact.text.windows import windows
+
+Floats = NDArray[np.float64]
+Booleans = NDArray[np.bool_]
 
 SCATTER_LIMIT = 0.05
 """Share of a document's further pairs beyond the look-ahead above which --group global is recommended."""
@@ -24,6 +28,10 @@ TEMPLATE_TOKENS = 170
 """About what instructions and chat markers of one prompt take."""
 SUFFIX_TOKENS = 30
 """About what follows a window in a prompt."""
+SENTENCE_TOKENS = 30
+"""About what a document sentence takes, for aligned windows."""
+MODEL_TOKENS = 8192
+"""The longest prompt where --max-model-len does not say."""
 
 
 class InputPlan(Struct, frozen=True, kw_only=True):
@@ -41,9 +49,11 @@ class InputPlan(Struct, frozen=True, kw_only=True):
     requests: int
     duplicate_pairs: int
     document_tokens: int
+    long_pairs: int
     prompt_tokens: int
     computed_tokens: int
     sampled: bool
+    notes: tuple[str, ...] = ()
 
     @property
     def scored_rows(self) -> int:
@@ -86,6 +96,9 @@ def plan_input(source: Source, config: RunConfig) -> InputPlan:
     adjacent, near = _nearness(hashes, config.runtime.look_ahead_rows)
     requests, with_document = _requests(config, pairs, scaled_windows)
     own_tokens = requests * SUFFIX_TOKENS + summary_characters / BYTES_PER_TOKEN
+    tokens = lengths / BYTES_PER_TOKEN
+    is_long, is_aligned, shown = _shown(tokens, config.identity)
+    aligned_share = shown[is_aligned].sum() / max(pairs, 1)
     return InputPlan(
         rows=pairs + sum(rejected.values()),
         rejected=rejected,
@@ -97,22 +110,51 @@ def plan_input(source: Source, config: RunConfig) -> InputPlan:
         requests=requests,
         duplicate_pairs=pairs - len(np.unique(np.frombuffer(text_hashes, dtype=np.uint64))) if pairs else 0,
         document_tokens=document_tokens,
-        prompt_tokens=round(
-            own_tokens + requests * TEMPLATE_TOKENS + with_document * float(lengths.mean()) / BYTES_PER_TOKEN
-        )
+        long_pairs=int(is_long.sum()),
+        prompt_tokens=round(own_tokens + requests * TEMPLATE_TOKENS + with_document * float(shown.mean()))
         if pairs
         else 0,
-        computed_tokens=round(own_tokens + document_tokens),
+        computed_tokens=round(
+            own_tokens + float(tokens[first][~is_aligned[first]].sum()) + with_document * float(aligned_share)
+        ),
         sampled=stride > 1,
+        notes=_notes(config.identity, int(is_long.sum()), int(is_aligned.sum())),
     )
+
+
+def _shown(tokens: Floats, identity: Identity) -> tuple[Booleans, Booleans, Floats]:
+    """For each pair: whether its document does not fit, whether it is aligned, and tokens of it in one prompt."""
+    is_long = tokens + TEMPLATE_TOKENS + SUFFIX_TOKENS > (identity.max_model_len or MODEL_TOKENS)
+    is_aligned = np.full(len(tokens), identity.long_documents == "align")
+    if identity.long_documents == "auto":
+        is_aligned = is_long
+    aligned = identity.align_sentences * SENTENCE_TOKENS if identity.by_window else identity.context_tokens
+    return is_long, is_aligned, np.where(is_aligned, np.minimum(tokens, aligned), tokens)
+
+
+def _notes(identity: Identity, num_long: int, num_aligned: int) -> tuple[str, ...]:
+    unit = "window" if identity.by_window else "summary"
+    notes = []
+    if num_aligned:
+        notes.append(f"{num_aligned:,} pairs are aligned: each {unit} has its own context, so nothing of it is shared")
+    if num_long and identity.long_documents == "chunk":
+        notes.append(f"{num_long:,} documents are read in chunks: a request for each chunk, which is not counted here")
+    if num_long and identity.long_documents == "fail":
+        notes.append(f"about {num_long:,} pairs will be too_long; --long-documents align or chunk scores them")
+    return tuple(notes)
 
 
 def _requests(config: RunConfig, pairs: int, num_windows: int) -> tuple[int, int]:
     """Requests in all, and those of them whose prompt holds the document."""
-    steps = 2 if config.identity.reasoning else 1
-    if config.identity.paradigm == "summ-nli":
+    identity = config.identity
+    is_parsed = identity.label_mode == "parse"  # reasoning and label are one text
+    steps = 2 if (identity.reasoning or identity.paradigm == "cot") and not is_parsed else 1
+    if identity.paradigm == "sbs":
+        each = pairs if is_parsed else num_windows
+        return each, each
+    if identity.paradigm in ("summ-nli", "vanilla", "cot"):
         return pairs * steps, pairs * steps
-    if config.identity.paradigm == "sent-nli":
+    if identity.paradigm == "sent-nli":
         return num_windows * steps, num_windows * steps
     answers = round(num_windows * CLAIMS_A_WINDOW) * steps
     return num_windows + answers, answers

@@ -15,16 +15,20 @@ import msgspec
 from msgspec import Struct
 
 from batchfact.assembly import Assembler
-from batchfact.config import Identity, RunConfig
+from batchfact.config import CHEN, Identity, RunConfig
+from batchfact.demonstrations import Shown, prepare_shots
 from batchfact.disk_space import check_journal_space
-from batchfact.engines.base import EngineFactory, EngineSpec, Tokenizer, find_engine
+from batchfact.engines.base import EngineFactory, EngineSpec, EstimatingTokenizer, Server, Tokenizer, find_engine
+from batchfact.engines.model_facts import no_encoder_decoder
 from batchfact.errors import UsageError
 from batchfact.journal import Journal, default_folder, read_run
 from batchfact.metadata import describe_run
 from batchfact.models import ModelEntry, find_model, locate, model_digest
 from batchfact.paradigms import METHOD_VERSION, make_paradigm, template_names
+from batchfact.paradigms.contexts import Contexts, Counters, Room
 from batchfact.paradigms.fold import fold_outcome
 from batchfact.paradigms.program import Paradigm, Running
+from batchfact.paradigms.shots import held_out
 from batchfact.prompts.loader import PromptBook
 from batchfact.records import DocumentGroup, Outcome, Template
 from batchfact.sink import check_output
@@ -38,9 +42,12 @@ makes prefill about 1.3 times faster."""
 
 
 class Method(Struct, frozen=True, kw_only=True):
-    """How pairs are scored: what the command line, the Python API and `explain` share."""
+    """How pairs are scored: what the command line, the Python API and `explain` share.
 
-    entry: ModelEntry
+    `entry` is None for a model that a server runs. `notes` are what was decided that a person should know.
+    """
+
+    entry: ModelEntry | None
     reasoning: bool
     engine: EngineFactory
     spec: EngineSpec
@@ -48,6 +55,9 @@ class Method(Struct, frozen=True, kw_only=True):
     paradigm: Paradigm
     prompts: PromptBook
     identity: dict[str, Any]
+    notes: tuple[str, ...] = ()
+    max_model_len: int | None = None
+    """Tokens of the longest prompt with its answer; None where the engine only knows once it has started."""
 
 
 class Prepared(Struct, frozen=True, kw_only=True):
@@ -83,28 +93,34 @@ def prepare(config: RunConfig) -> Prepared:
         restart=config.runtime.restart,
     )
     compiles = _compiles(config, source.num_bytes * num_rows / max(source.num_rows, 1))
+    log_file = None if config.runtime.verbose else journal / "engine.log"
+    method = prepare_method(config, log_file=log_file, compiles=compiles, source=source)
     return Prepared(
         config=config,
         source=source,
         num_rows=num_rows,
-        method=prepare_method(
-            config, log_file=None if config.runtime.verbose else journal / "engine.log", compiles=compiles
-        ),
+        method=method,
         journal=journal,
         is_retried=_retries(config),
     )
 
 
-def prepare_method(config: RunConfig, *, log_file: Path | None, compiles: bool) -> Method:
-    """Find model, engine, prompts and paradigm.
+def prepare_method(config: RunConfig, *, log_file: Path | None, compiles: bool, source: Source | None = None) -> Method:
+    """Find model, engine, prompts, demonstrations and paradigm.
 
-    Raises: UsageError if the model or the engine cannot be had, or a template does not fit the model.
+    Args:
+        source: the input, whose documents are not shown as demonstrations; None where it is not known yet.
+    Raises: UsageError if the model or the engine cannot be had, a template does not fit the model, or the
+        demonstrations cannot be used.
     """
     identity, runtime = config.identity, config.runtime
-    engine = find_engine(resolve_engine(runtime.engine))
-    entry = find_model(identity.model)
+    server = _server(config)
+    entry = find_model(identity.model) if server is None else None
+    name, note = resolve_engine(runtime.engine, entry)
+    engine_notes = () if note is None else (note,)
+    engine = find_engine(name)
     spec = EngineSpec(
-        model=locate(entry),
+        model=locate(entry) if entry else Path(identity.model),
         max_model_len=identity.max_model_len,
         dtype=identity.dtype,
         quantization=identity.quantization,
@@ -115,36 +131,85 @@ def prepare_method(config: RunConfig, *, log_file: Path | None, compiles: bool) 
         compile=compiles,
         log_file=log_file,
         extra=runtime.engine_args,
+        server=server,
     )
-    reasoning = entry.reasoning if identity.reasoning is None else identity.reasoning
+    reasoning = _reasons(identity, entry)
     described = engine.describe(spec)
     tokenizer = engine.load_tokenizer(spec)
     prompts = make_prompts(identity, entry, tokenizer, reasoning=reasoning)
+    known = described.get("max_model_len")
+    max_model_len = int(known) if known else spec.max_model_len
+    counters = make_counters(tokenizer)
+    shown = prepare_shots(identity, prompts, counters.prompt, max_model_len, source)
+    paradigm = make_paradigm(
+        identity,
+        prompts,
+        reasoning=reasoning,
+        demonstrations=shown.prompt,
+        contexts=make_contexts(identity, counters, max_model_len),
+    )
     return Method(
         entry=entry,
         reasoning=reasoning,
         engine=engine,
         spec=spec,
         tokenizer=tokenizer,
-        paradigm=make_paradigm(identity, prompts, reasoning=reasoning),
+        paradigm=held_out(paradigm, shown.documents) if shown.documents else paradigm,
         prompts=prompts,
-        identity=_method_identity(identity, entry, spec, described, prompts, reasoning=reasoning),
+        identity=_method_identity(identity, entry, spec, described, prompts, shown, reasoning=reasoning),
+        notes=(*engine_notes, *_sampling_notes(identity, reasoning=reasoning)),
+        max_model_len=max_model_len,
     )
 
 
-def make_prompts(identity: Identity, entry: ModelEntry, tokenizer: Tokenizer, *, reasoning: bool) -> PromptBook:
-    """The templates in the model's own format and words.
+def _reasons(identity: Identity, entry: ModelEntry | None) -> bool:
+    """Whether the model reasons before each label: what is asked for, or else what the model was made for."""
+    if identity.paradigm in CHEN:
+        return identity.paradigm == "cot"
+    return (entry is not None and entry.reasoning) if identity.reasoning is None else identity.reasoning
 
-    Raises: UsageError if a label word is no single token of the model.
+
+def make_counters(tokenizer: Tokenizer) -> Counters:
+    """The model's tokens, or an estimate of them where only its server knows."""
+    assembler = Assembler(tokenizer)
+    ids_a_token = tokenizer.ids_a_token if isinstance(tokenizer, EstimatingTokenizer) else 1
+    return Counters(
+        text=lambda text: -(-len(tokenizer.encode(text, special=False)) // ids_a_token),
+        prompt=lambda prompt: -(-len(assembler.assemble(prompt)) // ids_a_token),
+    )
+
+
+def make_contexts(identity: Identity, counters: Counters, max_model_len: int | None) -> Contexts:
+    """What is shown of documents: `--context-tokens` bounds a whole summary's, `--align-sentences` a window's.
+
+    Raises: UsageError for chunks where the longest prompt is not known.
     """
-    yes, no = entry.labels or (" Yes", " No")
-    render_chat = tokenizer.render_chat if entry.prompt_style == "chat" else (lambda _: None)
+    if identity.long_documents == "chunk" and max_model_len is None:
+        raise UsageError("--long-documents chunk needs --max-model-len with this engine")
+    room = Room(
+        mode=identity.long_documents,
+        objective=identity.align_objective,
+        model_tokens=max_model_len,
+        max_sentences=identity.align_sentences if identity.by_window else None,
+        max_tokens=None if identity.by_window else identity.context_tokens,
+    )
+    return Contexts(room, counters)
+
+
+def make_prompts(identity: Identity, entry: ModelEntry | None, tokenizer: Tokenizer, *, reasoning: bool) -> PromptBook:
+    """The templates in the model's own format and words; those of a server's model are not known here.
+
+    Raises: UsageError if a label word, or a rating, that is chosen by its probability is no single token of the model.
+    """
+    yes, no = (entry.labels if entry else None) or (" Yes", " No")
+    render_chat = tokenizer.render_chat if entry is None or entry.prompt_style == "chat" else (lambda _: None)
     prompts = PromptBook(render_chat, yes=yes, no=no, reasoning_tokens=identity.reasoning_tokens)
     assembler = Assembler(tokenizer)
     for name in template_names(identity, reasoning=reasoning):
         template = prompts[name]
         cue = template.answer_cue or template.parts[-1]
-        if template.labels and isinstance(cue, Template):
+        is_text = identity.label_mode == "parse" and template.consistent is not None
+        if template.labels and isinstance(cue, Template) and not is_text:
             assembler.label_ids((cue,), template.labels)
     return prompts
 
@@ -167,18 +232,34 @@ def absolute(place: str) -> str:
     return place if "://" in place else str(Path(place).absolute())
 
 
-def resolve_engine(name: str) -> str:
-    """The engine that `auto` means here.
+def resolve_engine(name: str, entry: ModelEntry | None) -> tuple[str, str | None]:
+    """The engine that `name` means for a model, and what to tell where `auto` took another one than vLLM.
 
-    Raises: UsageError with the install command where there is no engine.
+
+    Raises: UsageError with the install command where there is no engine, or for a model that vLLM does not run.
     """
+    is_encoder_decoder = entry is not None and entry.prompt_style == "encoder-decoder"
+    if name == "vllm" and entry is not None and is_encoder_decoder:
+        raise UsageError(no_encoder_decoder(entry.name))
     if name != "auto":
-        return name
-    if find_spec("vllm") is None:
+        return name, None
+    if find_spec("vllm") is not None and not is_encoder_decoder:
+        return "vllm", None
+    if find_spec("torch") is None:
         raise UsageError(
-            "no engine is installed: pip install 'batchfact[gpu]' for NVIDIA GPUs, 'batchfact[cpu]' for CPUs on Linux"
+            "no engine is installed: pip install 'batchfact[gpu]' for NVIDIA GPUs, 'batchfact[cpu]' for CPUs on Linux, "
+            "'batchfact[transformers]' (slower) anywhere else"
         )
-    return "vllm"
+    if entry is not None and is_encoder_decoder:
+        return "transformers", f"the transformers engine runs {entry.name}: vLLM runs no encoder-decoder models"
+    return "transformers", "the transformers engine, which is slower, runs the model: vLLM is not installed"
+
+
+def _server(config: RunConfig) -> Server | None:
+    runtime = config.runtime
+    if runtime.base_url is None:
+        return None
+    return Server(base_url=runtime.base_url, model=config.identity.model, api_key_env=runtime.api_key_env)
 
 
 def open_journal(prepared: Prepared) -> Journal:
@@ -237,10 +318,11 @@ def prove_joins(assembler: Assembler, method: Method, group: DocumentGroup) -> N
 
 def _method_identity(
     identity: Identity,
-    entry: ModelEntry,
+    entry: ModelEntry | None,
     spec: EngineSpec,
     described: Mapping[str, str],
     prompts: PromptBook,
+    shown: Shown,
     *,
     reasoning: bool,
 ) -> dict[str, Any]:
@@ -249,12 +331,27 @@ def _method_identity(
     return {
         **settings,
         "method_version": METHOD_VERSION,
-        "model": Path(entry.name).name if Path(entry.name).is_dir() else entry.name,
-        "model_digest": model_digest(spec.model),
+        "model": _model_name(identity, entry),
+        "model_digest": model_digest(spec.model) if entry else "remote",
         "reasoning": reasoning,
         "prompts": {name: prompts.digests[name] for name in chosen},
+        "demonstrations": shown.digest,
         "engine": dict(described),
     }
+
+
+def _model_name(identity: Identity, entry: ModelEntry | None) -> str:
+    """The model as an identity names it: a folder by its last part, so that it may be moved."""
+    if entry is None:
+        return identity.model
+    return Path(entry.name).name if Path(entry.name).is_dir() else entry.name
+
+
+def _sampling_notes(identity: Identity, *, reasoning: bool) -> tuple[str, ...]:
+    writes = reasoning or identity.label_mode == "parse" or identity.paradigm == "qg-qa"
+    if identity.temperature > 0 and not writes:
+        return ("--temperature changes nothing here: no text is written; add --reasoning or --label-mode parse",)
+    return ()
 
 
 def _retries(config: RunConfig) -> Callable[[Outcome], bool] | None:

@@ -32,6 +32,7 @@ FindingStatus = Literal[
     "unparsed",
     "truncated_reasoning",
     "repetition",
+    "refused",
     "cancelled",
     "too_long",
     "engine_error",
@@ -124,7 +125,8 @@ class Message(Struct, frozen=True):
 class Choose(Struct, frozen=True, kw_only=True):
     """Ask for the probabilities of a few labels after `prompt`.
 
-    `labels` are words, the one that means consistent first. `key` is unique within its pair.
+    `labels` are words, the one that means consistent first; for a rating, the numbers from the lowest to the highest.
+    `key` is unique within its pair.
     """
 
     key: str
@@ -160,11 +162,15 @@ class Usage(Struct, frozen=True):
 
 
 class Chosen(Struct, frozen=True, kw_only=True):
-    """Raw log-probabilities of a Choose's labels under the full vocabulary, in the order of its labels."""
+    """Raw log-probabilities of a Choose's labels under the full vocabulary, in the order of its labels.
+
+    Where an engine has none, `logprobs` is empty and `label` is the place of the label that the model's text names.
+    """
 
     key: str
     logprobs: tuple[float, ...]
     usage: Usage = Usage()
+    label: int | None = None
 
 
 class Written(Struct, frozen=True, kw_only=True):
@@ -193,8 +199,11 @@ class Finding(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What one window, or one (question, entity) pair, says.
 
     It holds the raw reply, so that another threshold or fold needs no model. `logprobs` are those of the labels
-    (consistent, inconsistent); `label` is set only where free text was parsed instead. `start` and `end` are
-    characters of the summary, `evidence` of the document.
+    (consistent, inconsistent), `rating_logprobs` those of the ratings 1 to 5 where a rating was asked for; `label` is
+    set only where text was parsed instead, and `reasoning` is then that text, if it was asked for. `start` and `end`
+    are characters of the summary, `evidence` of the document: what was shown of it, where that was not all. `left_out`
+    counts the document sentences that were not shown. `chunk` is the number of the document chunk that it was judged
+    by: findings of one unit by several chunks count as one.
     """
 
     start: int
@@ -207,10 +216,18 @@ class Finding(Struct, frozen=True, kw_only=True, omit_defaults=True):
     reasoning: str | None = None
     evidence: tuple[Span, ...] = ()
     message: str | None = None
+    left_out: int = 0
+    chunk: int | None = None
+    rating_logprobs: tuple[float, ...] | None = None
 
     @property
     def score(self) -> float | None:
-        """P(consistent), renormalised over the two labels; None without log-probabilities."""
+        """P(consistent), renormalised over the two labels; None without log-probabilities.
+
+        For a rating: its expectation over the ratings' renormalised probabilities, from 0 (all on the lowest) to 1.
+        """
+        if self.rating_logprobs is not None:
+            return expected_rating(self.rating_logprobs)
         if self.logprobs is None:
             return None
         consistent, inconsistent = self.logprobs
@@ -219,11 +236,25 @@ class Finding(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def label_mass(self) -> float | None:
-        """The two labels' probability under the full vocabulary, in [0, 1]."""
-        if self.logprobs is None:
-            return None
-        consistent, inconsistent = self.logprobs
-        return min(1.0, math.exp(consistent) + math.exp(inconsistent))
+        """The labels' (or ratings') probability under the full vocabulary, in [0, 1]."""
+        asked = self.asked_logprobs
+        return min(1.0, math.fsum(map(math.exp, asked))) if asked else None
+
+    @property
+    def asked_logprobs(self) -> tuple[float, ...]:
+        """The log-probabilities of whatever was asked for, labels or ratings; empty without any."""
+        return self.rating_logprobs or self.logprobs or ()
+
+
+def expected_rating(logprobs: tuple[float, ...]) -> float:
+    """The expected rating, scaled to [0, 1], from the log-probabilities of the ratings in rising order.
+
+    NaN where there is no probability to renormalise, as for two labels.
+    """
+    top = max(logprobs)
+    weights = [math.exp(logprob - top) for logprob in logprobs]
+    total = math.fsum(weights)
+    return math.fsum(place * weight for place, weight in enumerate(weights)) / total / (len(weights) - 1)
 
 
 class Verdict(Struct, frozen=True, kw_only=True):

@@ -7,11 +7,13 @@ means, or of folding: it only asks the policy whether findings decide, for early
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import AsyncIterable, Callable
 
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
 from anyio.streams.memory import MemoryObjectSendStream
+from msgspec import Struct
 
 from batchfact.admission import Admission, GroupHold
 from batchfact.assembly import Assembler, GroupAssembler
@@ -40,11 +42,34 @@ Decides = Callable[[list[Finding]], bool]
 """Whether findings so far fix the verdict, whatever the rest says."""
 
 
+class Sampling(Struct, frozen=True):
+    """How text is written. Above temperature 0 each request has its own seed, and nothing is shared between requests.
+
+    Source: Xu 2024, Table 4 (repeated runs).
+    """
+
+    temperature: float = 0.0
+    seed: int = 0
+
+    @property
+    def is_random(self) -> bool:
+        return self.temperature > 0
+
+    def seed_of(self, row: int, key: str) -> int:
+        """The request's seed, in 32 bits: the same in every run with this seed, whatever is asked beside it."""
+        named = hashlib.blake2b(f"{self.seed} {row} {key}".encode(), digest_size=4)
+        return int.from_bytes(named.digest(), "little")
+
+
+GREEDY = Sampling()
+
+
 class Scheduler:
     """Answers document groups with one engine.
 
     Args:
         decides: for early exit; None lets every finding finish.
+        sampling: how text is written.
         progress: counts tokens and requests in flight.
     """
 
@@ -56,12 +81,14 @@ class Scheduler:
         progress: Progress,
         *,
         decides: Decides | None = None,
+        sampling: Sampling = GREEDY,
     ) -> None:
         self.engine = engine
         self.assembler = assembler
         self.paradigm = paradigm
         self.progress = progress
         self.decides = decides
+        self.sampling = sampling
         self._label_ids: dict[tuple[Segment, tuple[str, ...]], LabelIds] = {}
         self.admissions = [Admission(engine.capacity) for _ in range(engine.capacity.num_replicas)]
 
@@ -136,8 +163,7 @@ class _GroupRun:
 
     async def run(self, *, task_status: TaskStatus[None]) -> None:
         """Signals `task_status` once the group is admitted, which is when the next group may be looked at."""
-        pair_runs = self._start_pairs()
-        await anyio.to_thread.run_sync(self._assemble_first, pair_runs)
+        pair_runs = await anyio.to_thread.run_sync(self._start_pairs)
         prefix_tokens = sum(map(len, self.prefixes))
         async with self.admission.group(prefix_tokens) as self.hold, anyio.create_task_group() as tasks:
             for pair_run in pair_runs:
@@ -146,16 +172,20 @@ class _GroupRun:
             await self._send_finished(len(pair_runs))
 
     def _start_pairs(self) -> list[_PairRun]:
+        """Cut summaries and documents, and tokenise the first requests, in a worker thread."""
         distinct: dict[str, _PairRun] = {}
         for pair in self.group.pairs:
-            if pair.summary in distinct:
+            if self.scheduler.sampling.is_random:
+                distinct[f"row {pair.row}"] = _PairRun(pair, Running(self.scheduler.paradigm(pair)))
+            elif pair.summary in distinct:
                 distinct[pair.summary].rows.append(pair)
             else:
                 distinct[pair.summary] = _PairRun(pair, Running(self.scheduler.paradigm(pair)))
+        self._assemble_first(list(distinct.values()))
         return list(distinct.values())
 
     def _assemble_first(self, pair_runs: list[_PairRun]) -> None:
-        """Tokenise the first requests, in a worker thread, and find the prefix that they share."""
+        """Tokenise the first requests and find the prefix that they share."""
         for pair_run in pair_runs:
             for request in pair_run.running.wanted:
                 self.first_ids[request.prompt] = self.assembler.assemble(request.prompt)
@@ -191,23 +221,25 @@ class _GroupRun:
             self.has_finished.set()
 
     def _submit(self, pair_run: _PairRun, request: Request, tasks: TaskGroup) -> None:
-        identity = _identity(request)
+        row = pair_run.rows[0].row
+        is_shared = not self.scheduler.sampling.is_random
+        identity = _identity(request) if is_shared else (row, request.key)
         job = self.jobs.get(identity)
         if job is None:
             job = self.jobs[identity] = _Job()
-            tasks.start_soon(self._answer, job, request, tasks)
+            tasks.start_soon(self._answer, job, request, row, tasks)
         if job.reply is not None:
             pair_run.running.take(_for_waiter(job.reply, request.key, is_first=False))
             return
         job.waiters.append((pair_run, request.key))
         pair_run.jobs[request.key] = job
 
-    async def _answer(self, job: _Job, request: Request, tasks: TaskGroup) -> None:
+    async def _answer(self, job: _Job, request: Request, row: int, tasks: TaskGroup) -> None:
         if self.scheduler.decides is None:
-            job.reply = await self._ask(request)
+            job.reply = await self._ask(request, row)
         elif not job.is_cancelled:
             with anyio.CancelScope() as job.scope:
-                job.reply = await self._ask(request)
+                job.reply = await self._ask(request, row)
         if job.reply is None:
             return
         is_first = True
@@ -229,7 +261,7 @@ class _GroupRun:
         async with self.assembling:
             return await anyio.to_thread.run_sync(self.assembler.assemble, prompt)
 
-    async def _ask(self, request: Request) -> Reply:
+    async def _ask(self, request: Request, row: int) -> Reply:
         ids = await self._ids_of(request.prompt)
         output_tokens = request.max_tokens if isinstance(request, Write) else 1
         limit = self.scheduler.engine.capacity.max_model_len
@@ -240,20 +272,20 @@ class _GroupRun:
         await self.admission.acquire(self.group.number, own_tokens)
         self.scheduler.progress.enter_engine()
         try:
-            return await self._call_engine(request, ids)
+            return await self._call_engine(request, ids, row)
         except RequestError as error:
-            return Failed(key=request.key, status="engine_error", message=str(error))
+            return Failed(key=request.key, status=error.status, message=str(error))
         finally:
             self.scheduler.progress.leave_engine()
             self.admission.release(own_tokens)
 
-    async def _call_engine(self, request: Request, ids: list[int]) -> Reply:
+    async def _call_engine(self, request: Request, ids: list[int], row: int) -> Reply:
         engine, priority = self.scheduler.engine, self.group.number
         if isinstance(request, Choose):
             labels = self.scheduler.label_ids(request)
             chosen = await engine.choose(ids, labels, priority=priority, replica=self.replica)
             self.scheduler.progress.add_tokens(chosen.usage)
-            return Chosen(key=request.key, logprobs=chosen.logprobs, usage=chosen.usage)
+            return Chosen(key=request.key, logprobs=chosen.logprobs, usage=chosen.usage, label=chosen.label)
         written = await engine.write(
             ids,
             max_tokens=request.max_tokens,
@@ -261,6 +293,8 @@ class _GroupRun:
             schema=request.schema,
             priority=priority,
             replica=self.replica,
+            temperature=self.scheduler.sampling.temperature,
+            seed=self.scheduler.sampling.seed_of(row, request.key),
         )
         self.scheduler.progress.add_tokens(written.usage)
         return Written(key=request.key, text=written.text, ids=written.ids, finish=written.finish, usage=written.usage)
@@ -322,7 +356,7 @@ def _for_waiter(reply: Reply, key: str, *, is_first: bool) -> Reply:
     """The shared reply under the waiter's own key; only the first waiter is charged for it."""
     usage = reply.usage if is_first else Usage()
     if isinstance(reply, Chosen):
-        return Chosen(key=key, logprobs=reply.logprobs, usage=usage)
+        return Chosen(key=key, logprobs=reply.logprobs, usage=usage, label=reply.label)
     if isinstance(reply, Written):
         return Written(key=key, text=reply.text, ids=reply.ids, finish=reply.finish, usage=usage)
     return Failed(key=key, status=reply.status, message=reply.message, usage=usage)

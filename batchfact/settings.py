@@ -53,6 +53,10 @@ def make_config(
             raise UsageError(f"there is no option {name!r}{nearest(name, known)}")
         section, field = known[name]
         sections[section][field] = parse_bytes(value) if field == "kv_cache_bytes" else value
+    if sections["identity"].get("rating"):
+        # A rating is a number for the whole summary, so no single window decides unless that is asked for.
+        is_qa = sections["identity"].get("paradigm") == "qg-qa"
+        sections["fold"].setdefault("aggregation", "share" if is_qa else "mean")
     return RunConfig(
         inputs=inputs,
         output=output,

@@ -72,6 +72,8 @@ class Totals(Struct, frozen=True, kw_only=True):
     labels: dict[str, int] = {}
     statuses: dict[str, int] = {}
     findings: int = 0
+    excerpted: int = 0
+    """Findings that were judged by parts of their document."""
     usage: Usage = Usage()
 
     def __add__(self, other: Totals) -> Totals:
@@ -80,6 +82,7 @@ class Totals(Struct, frozen=True, kw_only=True):
             labels=dict(Counter(self.labels) + Counter(other.labels)),
             statuses=dict(Counter(self.statuses) + Counter(other.statuses)),
             findings=self.findings + other.findings,
+            excerpted=self.excerpted + other.excerpted,
             usage=self.usage + other.usage,
         )
 
@@ -191,6 +194,7 @@ def verdict_columns(outcomes: Sequence[Outcome], policy: FoldPolicy) -> tuple[li
         labels=dict(Counter(label for label in labels if label is not None)),
         statuses=dict(Counter(statuses)),
         findings=sum(len(verdict.findings) for verdict in verdicts),
+        excerpted=sum(bool(each.left_out) or each.chunk is not None for row in verdicts for each in row.findings),
         usage=Usage(*(sum(counts) for counts in tokens)),
     )
     return columns, totals

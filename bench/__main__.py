@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import argparse
 
-from bench import crashes, memory, sharing
+from bench import agreement, alignment, crashes, memory, sharing
 
-MEASUREMENTS = {"crashes": crashes, "memory": memory, "sharing": sharing}
+MEASUREMENTS = {
+    "agreement": agreement,
+    "alignment": alignment,
+    "crashes": crashes,
+    "memory": memory,
+    "sharing": sharing,
+}
 
 
 def main() -> None:

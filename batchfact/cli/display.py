@@ -150,6 +150,8 @@ def closing_table(report: RunReport) -> Table:
     for status, rows in sorted(totals.statuses.items()):
         table.add_row(f"status {status}", f"{rows:,}")
     table.add_row("findings", f"{totals.findings:,}")
+    if totals.excerpted:
+        table.add_row("of them by parts of the document", f"{totals.excerpted:,}")
     if progress.num_resumed:
         table.add_row("rows from the journal", f"{progress.num_resumed:,}")
     if progress.pairs_per_s:

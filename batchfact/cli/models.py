@@ -44,7 +44,7 @@ def show(name: Name) -> None:
     rows = {
         "name": entry.name,
         "weights from": _origin(entry),
-        "on this machine": str(locate(entry)) if is_local(entry) and _runs(entry) else _presence(entry),
+        "on this machine": str(locate(entry)) if is_local(entry) else _presence(entry),
         "parameters": _size(entry),
         "context": f"{_tokens(entry)} tokens" if entry.context else "",
         "prompt style": entry.prompt_style,
@@ -94,15 +94,9 @@ def _presence(entry: ModelEntry) -> str:
 
     if isinstance(entry.source, Untrained):
         return "not trained"
-    if not _runs(entry):
-        return "no engine yet"
     if is_local(entry):
         return "yes"
     return "no, gated" if isinstance(entry.source, HuggingFace) and entry.source.gated else "no"
-
-
-def _runs(entry: ModelEntry) -> bool:
-    return entry.prompt_style != "encoder-decoder"
 
 
 def _origin(entry: ModelEntry) -> str:

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 METHOD = "Method (a change asks the model again)"
+PROMPTING = "Prompting and sampling (a change asks the model again)"
 FOLD = "Verdict and columns (a change only merges again)"
 SPEED = "Speed and memory (free to change)"
 RECOVERY = "Recovery and display (free to change)"
@@ -17,9 +18,12 @@ Model = Annotated[
     typer.Option(help="A name from `batchfact models list`, a folder or a Hugging Face id.", rich_help_panel=METHOD),
 ]
 Paradigm = Annotated[
-    Literal["summ-nli", "sent-nli", "qg-qa"] | None,
+    Literal["summ-nli", "sent-nli", "qg-qa", "vanilla", "cot", "sbs"] | None,
     typer.Option(
-        help="Whole summary, windows of it, or questions about its entities (default: sent-nli).",
+        help=(
+            "Xu 2024: the whole summary, windows of it, or questions about its entities. Chen 2023: vanilla, "
+            "chain-of-thought or sentence-by-sentence prompting (default: sent-nli)."
+        ),
         rich_help_panel=METHOD,
     ),
 ]
@@ -45,6 +49,87 @@ WindowContext = Annotated[
         help="What of the summary is shown beside a window, as context (default: none).", rich_help_panel=METHOD
     ),
 ]
+LongDocuments = Annotated[
+    Literal["auto", "align", "chunk", "fail"] | None,
+    typer.Option(
+        help="Show a document's nearest sentences (align), or all of it in turn (chunk), where it does not fit: auto "
+        "aligns only then, fail leaves the row unscored (default: auto).",
+        rich_help_panel=METHOD,
+    ),
+]
+ContextTokens = Annotated[
+    int | None,
+    typer.Option(
+        help="Most tokens aligned with a whole summary, for summ-nli (default: 1024).", rich_help_panel=METHOD
+    ),
+]
+AlignSentences = Annotated[
+    int | None, typer.Option(help="Document sentences aligned with a window (default: 5).", rich_help_panel=METHOD)
+]
+AlignObjective = Annotated[
+    Literal["greedy", "independent"] | None,
+    typer.Option(
+        help="Take the sentence that adds most to the recall so far, or rank each alone (default: greedy).",
+        rich_help_panel=METHOD,
+    ),
+]
+LabelMode = Annotated[
+    Literal["probability", "parse"] | None,
+    typer.Option(
+        help="Labels from the probabilities of Yes and No, or read from free text (default: probability).",
+        rich_help_panel=PROMPTING,
+    ),
+]
+Rating = Annotated[
+    bool | None,
+    typer.Option(
+        "--rating",
+        help=(
+            "Ask for a consistency rating from 1 to 5, scaled to [0, 1]; the summary's is the mean of its windows "
+            "(qg-qa: the share of consistent claims)."
+        ),
+        rich_help_panel=PROMPTING,
+    ),
+]
+Instruction = Annotated[
+    int | None,
+    typer.Option(
+        metavar="1|2|3",
+        help="Wording of the question for vanilla, cot and sbs (default: 1).",
+        rich_help_panel=PROMPTING,
+    ),
+]
+Shots = Annotated[
+    int | None,
+    typer.Option(
+        metavar="K",
+        help="Few-shot examples, half of each label, for vanilla, cot and sbs (default: 0).",
+        rich_help_panel=PROMPTING,
+    ),
+]
+Demonstrations = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE",
+        help=(
+            "Labelled Parquet that --shots draws from: document, summary, label (1 or 0), and reasoning for cot, "
+            "sentence_labels for sbs. Documents that are scored are never shown."
+        ),
+        rich_help_panel=PROMPTING,
+    ),
+]
+Seed = Annotated[
+    int | None,
+    typer.Option(help="Of --shots and of --temperature (default: 0).", rich_help_panel=PROMPTING),
+]
+Temperature = Annotated[
+    float | None,
+    typer.Option(
+        metavar="T",
+        help="Of written text; above 0 nothing is shared between equal requests (default: 0).",
+        rich_help_panel=PROMPTING,
+    ),
+]
 MaxModelLen = Annotated[
     int | None,
     typer.Option(
@@ -63,8 +148,14 @@ Threshold = Annotated[
     float | None, typer.Option(help="A score at or above it counts as consistent (default: 0.5).", rich_help_panel=FOLD)
 ]
 Aggregation = Annotated[
-    Literal["any", "mean"] | None,
-    typer.Option(help="Any inconsistent finding decides, or the mean of scores (default: any).", rich_help_panel=FOLD),
+    Literal["any", "mean", "share"] | None,
+    typer.Option(
+        help=(
+            "Any inconsistent finding decides, the mean of scores, or the share of consistent findings (default: any; "
+            "with --rating mean, for qg-qa share)."
+        ),
+        rich_help_panel=FOLD,
+    ),
 ]
 MinLabelMass = Annotated[
     float | None,
@@ -83,7 +174,16 @@ DropDocument = Annotated[
 ]
 
 Engine = Annotated[
-    str | None, typer.Option(help="auto, vllm or another installed engine (default: auto).", rich_help_panel=SPEED)
+    str | None,
+    typer.Option(help="auto, vllm, transformers, openai or one of your own (default: auto).", rich_help_panel=SPEED),
+]
+BaseUrl = Annotated[
+    str | None,
+    typer.Option(metavar="URL", help="Where --engine openai finds its server, up to /v1.", rich_help_panel=SPEED),
+]
+ApiKeyEnv = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="The environment variable with the server's key.", rich_help_panel=SPEED),
 ]
 Config = Annotated[Path | None, typer.Option(help="A TOML file with options by these names.", rich_help_panel=RECOVERY)]
 

@@ -16,6 +16,10 @@ def plan(
     summary_column: shared.SummaryColumn = None,
     reasoning: shared.Reasoning = None,
     window_sentences: shared.WindowSentences = None,
+    long_documents: shared.LongDocuments = None,
+    context_tokens: shared.ContextTokens = None,
+    align_sentences: shared.AlignSentences = None,
+    max_model_len: shared.MaxModelLen = None,
     limit: Annotated[int | None, typer.Option(help="Only the first rows.")] = None,
     config: shared.Config = None,
 ) -> None:
@@ -33,6 +37,10 @@ def plan(
         "summary-column": summary_column,
         "reasoning": reasoning,
         "window-sentences": window_sentences,
+        "long-documents": long_documents,
+        "context-tokens": context_tokens,
+        "align-sentences": align_sentences,
+        "max-model-len": max_model_len,
         "limit": limit,
     }
     settings = make_config(tuple(paths), "", options, file=config)
@@ -61,7 +69,10 @@ def plan(
     is_guess = settings.identity.paradigm == "qg-qa"
     table.add_row("requests", f"{'about ' if found.sampled or is_guess else ''}{found.requests:,}")
     table.add_row("tokens of distinct documents", f"about {found.document_tokens:,}")
+    table.add_row("pairs whose document does not fit the model", f"about {found.long_pairs:,}")
     table.add_row("prompt tokens", f"about {found.prompt_tokens:,}")
     table.add_row("prompt tokens to compute, with shared prefixes", f"about {found.computed_tokens:,}")
     Console().print(table)
     print(f"recommended: {found.advice}")
+    for note in found.notes:
+        print(f"note: {note}")

@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from msgspec import Struct
 
 from batchfact.errors import UsageError, nearest
-from batchfact.records import Finish, Message, Usage
+from batchfact.records import FindingStatus, Finish, Message, Usage
 
 LabelIds = tuple[tuple[int, ...], ...]
 """For each label the ids of its spellings (with and without leading space, other case); no id in two labels."""
@@ -36,6 +36,30 @@ class Tokenizer(Protocol):
         """The model's chat template over `messages`, open for the assistant's turn; None for a base model."""
 
 
+@runtime_checkable
+class LabelSpeller(Protocol):
+    """What a tokenizer adds where an answer does not go on in the prompt's own text, so no cue stands before it."""
+
+    def spell(self, word: str) -> list[int]:
+        """Ids of `word` as the first of an answer."""
+
+
+@runtime_checkable
+class EstimatingTokenizer(Protocol):
+    """What a tokenizer adds whose ids are not the model's tokens."""
+
+    ids_a_token: int
+    """About how many of its ids make one token."""
+
+
+class Server(Struct, frozen=True, kw_only=True):
+    """A server that runs the model; the key itself stays in the environment variable `api_key_env`."""
+
+    base_url: str
+    model: str
+    api_key_env: str | None = None
+
+
 class EngineSpec(Struct, frozen=True, kw_only=True):
     """All that an engine needs to start. `None` leaves a choice to the engine."""
 
@@ -52,6 +76,8 @@ class EngineSpec(Struct, frozen=True, kw_only=True):
     log_file: Path | None = None
     """Where the engine's own log goes; None leaves it on standard error."""
     extra: Mapping[str, str] = {}
+    server: Server | None = None
+    """Where another process runs the model; `model` is then no folder."""
 
 
 class Capacity(Struct, frozen=True, kw_only=True):
@@ -68,6 +94,8 @@ class ChooseAnswer(Struct, frozen=True):
     logprobs: tuple[float, ...]
     """For each label the log of the summed probability of its spellings, under the full vocabulary."""
     usage: Usage
+    label: int | None = None
+    """The place of the label that the text names, where an engine has no probabilities; `logprobs` is then empty."""
 
 
 class WriteAnswer(Struct, frozen=True):
@@ -79,7 +107,11 @@ class WriteAnswer(Struct, frozen=True):
 
 
 class RequestError(Exception):
-    """One request failed and others go on."""
+    """One request failed and others go on; `status` is that of the finding it was for."""
+
+    def __init__(self, message: str, status: FindingStatus = "engine_error") -> None:
+        super().__init__(message)
+        self.status: FindingStatus = status
 
 
 class Engine(Protocol):
@@ -103,15 +135,24 @@ class Engine(Protocol):
         schema: str | None,
         priority: int,
         replica: int,
+        temperature: float = 0.0,
+        seed: int = 0,
     ) -> WriteAnswer:
-        """Greedy text after `prompt_ids`; the text ends before the first of `stop`."""
+        """Text after `prompt_ids`; the text ends before the first of `stop`.
+
+        Greedy at temperature 0, which has no use for the seed; above it sampled, the same text for the same seed (a
+        32-bit number) as far as the engine's arithmetic repeats.
+        """
 
 
 class EngineFactory(Protocol):
     """What the entry point names: a module or object that describes and opens an engine."""
 
     def describe(self, spec: EngineSpec) -> dict[str, str]:
-        """Facts for the run's identity, without loading the model: engine, minor version, dtype, quantisation."""
+        """Facts for the run's identity, without loading the model: engine, minor version, dtype, quantisation.
+
+        `max_model_len`, where an engine knows it beforehand, says which documents fit.
+        """
 
     def load_tokenizer(self, spec: EngineSpec) -> Tokenizer:
         """The model's tokenizer, without the engine: for plan, explain and the checks before the start."""

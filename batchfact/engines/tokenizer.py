@@ -9,13 +9,16 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from batchfact.errors import UsageError
 from batchfact.records import Message
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Backend
+
+
+Kind = TypeVar("Kind", bound="FastTokenizer")
 
 
 class FastTokenizer:
@@ -25,7 +28,8 @@ class FastTokenizer:
     """
 
     def __init__(self, pretrained: Any) -> None:
-        self._pretrained = pretrained
+        self.pretrained = pretrained
+        """The Hugging Face object, for libraries that ask for it; its state is never changed."""
         self._marked: Backend = _copy_of(pretrained.backend_tokenizer, split_markers=False)
         self._plain: Backend = _copy_of(pretrained.backend_tokenizer, split_markers=True)
         self.bos_id: int | None = _wanted_bos(pretrained)
@@ -44,14 +48,31 @@ class FastTokenizer:
         return text
 
     def render_chat(self, messages: Sequence[Message]) -> str | None:
-        if not self._pretrained.chat_template:
+        if not self.pretrained.chat_template:
             return None
         turns = [{"role": message.role, "content": message.content} for message in messages]
-        rendered: str = self._pretrained.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
+        rendered: str = self.pretrained.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
         return rendered
 
 
-def load_tokenizer(folder: Path) -> FastTokenizer:
+class EncoderDecoderTokenizer(FastTokenizer):
+    """For models whose decoder begins a text of its own, while the whole prompt is the encoder's."""
+
+    def __init__(self, pretrained: Any) -> None:
+        super().__init__(pretrained)
+        ids = pretrained("x", add_special_tokens=True)["input_ids"]
+        self.end_ids: tuple[int, ...] = (ids[-1],) if ids[-1] in self.special_ids else ()
+        """What the tokenizer puts behind a text for the encoder: T5's end-of-sequence."""
+
+    def spell(self, word: str) -> list[int]:
+        return self.encode(word, special=False)
+
+
+@overload
+def load_tokenizer(folder: Path) -> FastTokenizer: ...
+@overload
+def load_tokenizer(folder: Path, kind: type[Kind]) -> Kind: ...
+def load_tokenizer(folder: Path, kind: type[FastTokenizer] = FastTokenizer) -> FastTokenizer:
     """The tokenizer of a model folder, from its files alone: no network, no remote code.
 
     Raises: UsageError where the folder holds no tokenizer that the fast implementation can read.
@@ -64,7 +85,7 @@ def load_tokenizer(folder: Path) -> FastTokenizer:
         raise UsageError(f"{folder} holds no tokenizer that can be loaded: {_first_line(error)}") from error
     if not getattr(pretrained, "is_fast", False):
         raise UsageError(f"{folder} has only a slow tokenizer; add its tokenizer.json to the folder")
-    return FastTokenizer(pretrained)
+    return kind(pretrained)
 
 
 def _copy_of(backend: Backend, *, split_markers: bool) -> Backend:

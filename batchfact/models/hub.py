@@ -75,18 +75,9 @@ def download_snapshot(name: str, source: HuggingFace) -> Path:
 
 
 def refuse_unrunnable(name: str, config: Config) -> None:
-    """Raises: UsageError for an encoder-decoder model or one that needs code of its own."""
-    if config.is_encoder_decoder:
-        raise UsageError(no_engine(name))
+    """Raises: UsageError for a model that needs code of its own."""
     if problem := code_needed(config):
         raise UsageError(f"{name} cannot be used: {problem}")
-
-
-def no_engine(name: str) -> str:
-    return (
-        f"{name} is an encoder-decoder model and this version has no engine for those (vLLM runs decoder-only models); "
-        "choose another with `batchfact models list`"
-    )
 
 
 @contextmanager

@@ -82,9 +82,9 @@ class TrainedMode(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_
 class ModelEntry(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """What is known of a model before its weights are here.
 
-    `prompt_style` chat means the tokenizer's chat template where it has one. `labels` are the model's words for yes
-    and no, in this order, where they are not " Yes" and " No". `parameters` are billions, `context` is tokens; both
-    None if unknown.
+    `prompt_style` chat means the tokenizer's chat template where it has one; encoder-decoder means a plain prompt, and
+    an engine that runs such models. `labels` are the model's words for yes and no, in this order, where they are not
+    " Yes" and " No". `parameters` are billions, `context` is tokens; both None if unknown.
     """
 
     name: str
@@ -119,7 +119,7 @@ def find_model(name: str) -> ModelEntry:
     if name in known:
         return known[name]
     if source := _source_of(name):
-        return ModelEntry(name=name, source=source)
+        return _described(name, source)
     if _reads_as_path(name):
         raise UsageError(f"--model {name}: there is no such folder")
     raise UsageError(
@@ -202,7 +202,10 @@ def _reads_as_path(name: str) -> bool:
 def _described(name: str, source: Source) -> ModelEntry:
     if not isinstance(source, Folder):
         return ModelEntry(name=name, source=source)
-    config = read_config(source.path)
+    try:
+        config = read_config(source.path)
+    except (OSError, msgspec.MsgspecError):
+        return ModelEntry(name=name, source=source)  # whoever needs the folder's files says what is wrong with them
     return ModelEntry(
         name=name,
         source=source,

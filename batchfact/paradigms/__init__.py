@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from batchfact.config import Identity
+import msgspec
+
+from batchfact.config import CHEN, Identity
+from batchfact.paradigms.contexts import Contexts
+from batchfact.paradigms.cot import make_cot
 from batchfact.paradigms.program import Paradigm
 from batchfact.paradigms.qg_qa import make_qg_qa
+from batchfact.paradigms.sbs import make_sbs
 from batchfact.paradigms.sent_nli import TEMPLATES as SENT_NLI_TEMPLATES
 from batchfact.paradigms.sent_nli import make_sent_nli
 from batchfact.paradigms.summ_nli import make_summ_nli
-from batchfact.prompts.loader import PromptBook
+from batchfact.paradigms.vanilla import make_vanilla
+from batchfact.prompts.loader import PromptBook, PromptTemplate
+from batchfact.records import Prompt
 
 __all__ = ["METHOD_VERSION", "make_paradigm", "template_names"]
 
@@ -18,24 +25,58 @@ METHOD_VERSION = 1
 It is part of a run's identity, so that one output never mixes answers of two versions."""
 
 
-def make_paradigm(identity: Identity, prompts: PromptBook, *, reasoning: bool) -> Paradigm:
-    """The paradigm that `identity` names, over `prompts`; `reasoning` asks for a thought process before each label."""
-    templates = [prompts[name] for name in template_names(identity, reasoning=reasoning)]
+def make_paradigm(
+    identity: Identity,
+    prompts: PromptBook,
+    *,
+    reasoning: bool,
+    demonstrations: Prompt = (),
+    contexts: Contexts | None = None,
+) -> Paradigm:
+    """The paradigm that `identity` names, over `prompts`.
+
+    Args:
+        reasoning: ask for a thought process before each label; the paradigms of Chen 2023 decide that themselves.
+        demonstrations: few-shot examples, in front of every prompt of Chen's paradigms.
+        contexts: what is shown of documents; by default all of it.
+    """
+    templates = [
+        _for_run(prompts[name], identity, demonstrations) for name in template_names(identity, reasoning=reasoning)
+    ]
+    contexts = Contexts() if contexts is None else contexts
     if identity.paradigm == "summ-nli":
-        return make_summ_nli(*templates)
+        return make_summ_nli(*templates, contexts=contexts)
     if identity.paradigm == "sent-nli":
         return make_sent_nli(
-            *templates, sentences_per_window=identity.window_sentences, window_context=identity.window_context
+            *templates,
+            contexts=contexts,
+            sentences_per_window=identity.window_sentences,
+            window_context=identity.window_context,
         )
-    return make_qg_qa(*templates, sentences_per_window=identity.window_sentences)
+    if identity.paradigm == "vanilla":
+        return make_vanilla(*templates, contexts=contexts)
+    if identity.paradigm == "cot":
+        return make_cot(*templates, contexts=contexts)
+    if identity.paradigm == "sbs":
+        return make_sbs(*templates, contexts=contexts, sentences_per_window=identity.window_sentences)
+    return make_qg_qa(*templates, contexts=contexts, sentences_per_window=identity.window_sentences)
 
 
 def template_names(identity: Identity, *, reasoning: bool) -> tuple[str, ...]:
     """The prompt templates that a run of `identity` uses, in the order in which its paradigm takes them."""
+    if identity.paradigm in CHEN:
+        return (f"{identity.paradigm}_{identity.instruction}",)
     if identity.paradigm == "summ-nli":
         names: tuple[str, ...] = ("summ_nli",)
     elif identity.paradigm == "sent-nli":
         names = SENT_NLI_TEMPLATES[identity.window_context]
     else:
         names = ("qg", "qa")
+    if identity.rates:
+        names = tuple(f"{name}_rating" for name in names)
     return tuple(f"{name}_reasoning" for name in names) if reasoning else names
+
+
+def _for_run(template: PromptTemplate, identity: Identity, demonstrations: Prompt) -> PromptTemplate:
+    parses = identity.label_mode == "parse" and template.consistent is not None
+    return msgspec.structs.replace(template, parses=parses, demonstrations=demonstrations)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import groupby
 from typing import Literal
 
 from msgspec import Struct
@@ -23,6 +24,7 @@ COMMON_CAUSE: dict[FindingStatus, PairStatus] = {
     "unparsed": "unparsed",
     "engine_error": "engine_error",
     "low_label_mass": "refused",
+    "refused": "refused",
 }
 """The pair's status where every finding that applies failed in the same way; any other mixture is `incomplete`."""
 
@@ -31,6 +33,7 @@ REASONS: dict[FindingStatus, str] = {
     "unparsed": "the answer could not be read",
     "truncated_reasoning": "the reasoning was cut off",
     "repetition": "the model repeated itself",
+    "refused": "the model refused to answer",
     "cancelled": "it was cancelled",
     "too_long": "the prompt does not fit the model",
     "engine_error": "the engine failed",
@@ -54,16 +57,19 @@ def fold(findings: Sequence[Finding], policy: FoldPolicy) -> Verdict | Unscored:
     """A verdict from all findings of a pair, in three-valued logic.
 
     `any`: the score is the lowest ok score; the pair is inconsistent if an ok finding is, otherwise unscored if a
-    finding is unknown, otherwise consistent. `mean`: the score is the mean of the ok scores; an unknown finding makes
-    the pair unscored. A finding that does not apply (a window without claims) counts for nothing.
+    finding is unknown, otherwise consistent. `mean`: the score is the mean of the ok scores. `share`: it is the share
+    of the findings that are consistent, each by the threshold. With these two an unknown finding makes the pair
+    unscored. A finding that does not apply (a window without claims) counts for nothing.
 
     Args:
-        findings: one for each window, or for each claim, in summary order.
+        findings: one for each window, or for each claim, in summary order; or several, by chunks of the document, of
+            which `over_chunks` makes one.
         policy: threshold and aggregation; a score at or above the threshold counts as consistent.
-    Returns: a Verdict, whose score is None where a label was parsed from text; or Unscored.
-    Source: Xu 2024, eq. (2) and (4). Differs: an unknown finding never counts as consistent.
+    Returns: a Verdict, whose score is None where a label was parsed from text (but for `share`); or Unscored.
+    Source: Xu 2024, eq. (2) and (4), and section 3.1 for the mean of ratings. Differs: an unknown finding never
+        counts as consistent.
     """
-    kept = tuple(findings)
+    kept = over_chunks(findings, policy)
     applicable = [judged for judged in (judge(finding, policy) for finding in kept) if judged.applies]
     if not applicable:
         return Unscored(status="no_claims", message="There was no claim to check in the summary.", findings=kept)
@@ -83,7 +89,8 @@ def fold_outcome(outcome: Outcome, policy: FoldPolicy) -> Verdict | Unscored:
 def verdict(findings: tuple[Finding, ...], applicable: Sequence[Judged], policy: FoldPolicy) -> Verdict:
     label: Label
     ok = [judged for judged in applicable if judged.status == "ok"]
-    score = folded_score([judged.finding for judged in ok], policy)
+    is_share = policy.aggregation == "share"
+    score = share_consistent(ok) if is_share else folded_score([judged.finding for judged in ok], policy)
     if policy.aggregation == "any":
         label = "inconsistent" if any(judged.label == "inconsistent" for judged in ok) else "consistent"
     else:
@@ -105,13 +112,44 @@ def unscored(findings: tuple[Finding, ...], applicable: Sequence[Judged]) -> Uns
 
 
 def decides(findings_so_far: Sequence[Finding], policy: FoldPolicy) -> bool:
-    """Whether no further finding can change the label: one inconsistent finding decides `any`, nothing decides `mean`.
+    """Whether no further finding can change the label: one inconsistent finding decides `any`, no other does.
 
     The score can still fall, so with early exit it is an upper bound.
     """
     return policy.aggregation == "any" and any(
-        finding_label(finding, policy) == "inconsistent" for finding in findings_so_far
+        finding_label(finding, policy) == "inconsistent" for finding in over_chunks(findings_so_far, policy)
     )
+
+
+def over_chunks(findings: Sequence[Finding], policy: FoldPolicy) -> tuple[Finding, ...]:
+    """One finding for each window or claim: what was judged by several chunks of a document is settled here.
+
+    It is consistent if any chunk supports it; otherwise unknown if a chunk is, which might have; otherwise it is the
+    chunk that supports it most. `mean` takes no unknown chunk. The evidence is the chunk that was taken.
+    """
+    if all(finding.chunk is None for finding in findings):
+        return tuple(findings)
+    settled: list[Finding] = []
+    for _, run in groupby(findings, key=lambda each: (each.start, each.end, each.question, each.entity)):
+        same = list(run)
+        chunks = [finding for finding in same if finding.chunk is not None]
+        settled.extend([best_supported(chunks, policy)] if chunks else same)
+    return tuple(settled)
+
+
+def best_supported(chunks: Sequence[Finding], policy: FoldPolicy) -> Finding:
+    ok = [finding for finding in chunks if finding_state(finding, policy) == "ok"]
+    unknown = [finding for finding in chunks if finding_state(finding, policy) == "unknown"]
+    best = max(ok, key=support, default=None)
+    is_settled = best is not None and finding_label(best, policy) == "consistent" and policy.aggregation != "mean"
+    if unknown and not is_settled:
+        return unknown[0]
+    return chunks[0] if best is None else best
+
+
+def support(finding: Finding) -> float:
+    """P(consistent), or what a label alone says of it."""
+    return float(finding.label == "consistent") if finding.score is None else finding.score
 
 
 def finding_state(finding: Finding, policy: FoldPolicy) -> State:
@@ -126,9 +164,10 @@ def finding_status(finding: Finding, policy: FoldPolicy) -> FindingStatus:
     """The finding's own status, or what its numbers say under the policy: `low_label_mass`, or `unparsed` for none."""
     if finding.status != "ok" or finding.label is not None:
         return finding.status
-    if finding.logprobs is None:
+    asked = finding.asked_logprobs
+    if not asked:
         return "unparsed"
-    if any(math.isnan(logprob) for logprob in finding.logprobs) or max(finding.logprobs) == -math.inf:
+    if any(math.isnan(logprob) for logprob in asked) or max(asked) == -math.inf:
         return "low_label_mass"
     mass = finding.label_mass
     return "ok" if mass is not None and mass >= policy.min_label_mass else "low_label_mass"
@@ -164,7 +203,7 @@ def folded_score(ok: Sequence[Finding], policy: FoldPolicy) -> float | None:
 
 
 def share_consistent(ok: Sequence[Judged]) -> float:
-    """What `mean` compares with the threshold where labels were parsed: the share of consistent findings."""
+    """The score of `share`, and what `mean` compares with the threshold where labels were parsed."""
     return sum(judged.label == "consistent" for judged in ok) / len(ok)
 
 
@@ -173,12 +212,25 @@ def describe(applicable: Sequence[Judged], label: Label) -> str:
     labels = [judged.label for judged in applicable]
     bad, unjudged, total = labels.count("inconsistent"), labels.count(None), len(labels)
     noun = unit(applicable)
+    shown = describe_shown([judged.finding for judged in applicable])
     if label == "consistent" and not bad:
-        return f"{count(total, total, noun)} {be(total)} supported by the document."
+        return f"{count(total, total, noun)} {be(total)} supported by the document.{shown}"
     rest = f"; {unjudged} could not be judged" if unjudged else ""
     if bad == total > 1:
-        return f"None of {total} {noun}s is supported by the document."
-    return f"{count(bad, total, noun)} {be(bad)} not supported by the document{rest}."
+        return f"None of {total} {noun}s is supported by the document.{shown}"
+    return f"{count(bad, total, noun)} {be(bad)} not supported by the document{rest}.{shown}"
+
+
+def describe_shown(findings: Sequence[Finding]) -> str:
+    """A further sentence where not all of the document was shown at once."""
+    if any(finding.chunk is not None for finding in findings):
+        return " The document was read in chunks."
+    left_out = [finding.left_out for finding in findings if finding.evidence]
+    if not any(left_out):
+        return ""
+    fewest, most = min(left_out), max(left_out)
+    counted = str(most) if fewest == most else f"{fewest} to {most}"
+    return f" {counted} document {'sentence' if most == 1 else 'sentences'} {be(most)} not shown to the model."
 
 
 def unit(applicable: Sequence[Judged]) -> str:

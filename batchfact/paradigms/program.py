@@ -28,6 +28,31 @@ def together(programs: Iterable[Program]) -> Together:
     return Together(tuple(programs))
 
 
+def in_step(programs: Sequence[Program]) -> Program:
+    """Several programs as one: each round asks for all that they want, and their findings come out together.
+
+    Unlike with `Together`, no finding is seen before all are there: for findings that only count together. The programs
+    themselves may yield requests only.
+    """
+    results: list[Findings] = [()] * len(programs)
+    replies: dict[int, Any] = dict.fromkeys(range(len(programs)))
+    while replies:
+        wanted: dict[int, Sequence[Request]] = {}
+        for place, got in replies.items():
+            try:
+                batch = programs[place].send(got)
+            except StopIteration as end:
+                results[place] = end.value
+            else:
+                assert not isinstance(batch, Together)
+                wanted[place] = batch
+        if not wanted:
+            break
+        answered = iter((yield tuple(request for batch in wanted.values() for request in batch)))
+        replies = {place: tuple(next(answered) for _ in batch) for place, batch in wanted.items()}
+    return tuple(finding for findings in results for finding in findings)
+
+
 def answer(program: Program, ask: Callable[[Request], Reply]) -> Findings:
     """Run a program to its end with a plain function for an engine, as tests do."""
     try:

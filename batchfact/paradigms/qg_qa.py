@@ -14,7 +14,8 @@ from typing import Any
 import msgspec
 
 from batchfact.paradigms.claims import MAX_CLAIMS, Claim, parse_claims, written_claims
-from batchfact.paradigms.judging import failed, judge, reply_to
+from batchfact.paradigms.contexts import Contexts, DocumentContext, judge_document
+from batchfact.paradigms.judging import failed, reply_to
 from batchfact.paradigms.program import Paradigm, Program, together
 from batchfact.prompts.loader import PromptTemplate
 from batchfact.records import Finding, FindingStatus, Pair, Window, Write, Written
@@ -70,18 +71,20 @@ def without_claims(about: Finding, written: Written) -> Finding:
     return msgspec.structs.replace(about, status=status, message="no question was complete when the answer was cut")
 
 
-def make_qg_qa(ask: PromptTemplate, verify: PromptTemplate, *, sentences_per_window: int) -> Paradigm:
+def make_qg_qa(
+    ask: PromptTemplate, verify: PromptTemplate, *, contexts: Contexts, sentences_per_window: int
+) -> Paradigm:
     """One finding for each claim of each window; a window without a claim gives one `no_claims` finding."""
     reasoning = verify.answer_cue is not None
     schema = claims_schema(reasoning=reasoning)
     max_tokens = MAX_REASONED_CLAIM_TOKENS if reasoning else MAX_CLAIM_TOKENS
 
-    def verify_claim(pair: Pair, key: str, window: Window, claim: Claim) -> Program:
+    def verify_claim(pair: Pair, document: DocumentContext, key: str, window: Window, claim: Claim) -> Program:
         about = Finding(start=window.start, end=window.end, question=claim.question, entity=claim.entity)
-        fields = {"document": pair.document, "question": claim.question, "entity": claim.entity}
-        return (yield from judge(verify, key, about, **fields))
+        target, fields = window.text_of(pair.summary), {"question": claim.question, "entity": claim.entity}
+        return (yield from judge_document(document, verify, key, about, target=target, **fields))
 
-    def verify_window(pair: Pair, number: int, window: Window) -> Program:
+    def verify_window(pair: Pair, document: DocumentContext, number: int, window: Window) -> Program:
         prompt = ask.fill(summary=pair.summary, window=window.text_of(pair.summary))
         request = Write(key=f"w{number}.qg", prompt=prompt, max_tokens=max_tokens, schema=schema)
         written = reply_to(request.key, (yield (request,)))
@@ -93,12 +96,14 @@ def make_qg_qa(ask: PromptTemplate, verify: PromptTemplate, *, sentences_per_win
             return (without_claims(about, written),)
         return (
             yield together(
-                verify_claim(pair, f"w{number}.q{index}", window, claim) for index, claim in enumerate(claims)
+                verify_claim(pair, document, f"w{number}.q{index}", window, claim) for index, claim in enumerate(claims)
             )
         )
 
     def program(pair: Pair) -> Program:
         cut = windows(pair.summary, sentences_per_window=sentences_per_window)
-        return (yield together(verify_window(pair, number, window) for number, window in enumerate(cut)))
+        document = contexts.of(pair.document)
+        document.prepare(verify, question="", entity="")
+        return (yield together(verify_window(pair, document, number, window) for number, window in enumerate(cut)))
 
     return program

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from batchfact.config import WindowContext
-from batchfact.paradigms.judging import judge
+from batchfact.paradigms.contexts import Contexts, DocumentContext, judge_document
 from batchfact.paradigms.program import Paradigm, Program, together
 from batchfact.prompts.loader import PromptTemplate
 from batchfact.records import Finding, Pair, Window
@@ -27,21 +27,23 @@ def make_sent_nli(
     plain: PromptTemplate,
     with_context: PromptTemplate | None = None,
     *,
+    contexts: Contexts,
     sentences_per_window: int,
     window_context: WindowContext = "none",
 ) -> Paradigm:
     """One finding for each window; a window that has no context (the first, the only one) gets the plain template."""
 
-    def judge_window(pair: Pair, number: int, window: Window) -> Program:
-        about = Finding(start=window.start, end=window.end)
-        fields = {"document": pair.document, "window": window.text_of(pair.summary)}
+    def judge_window(pair: Pair, document: DocumentContext, number: int, window: Window) -> Program:
+        key, about, text = f"w{number}", Finding(start=window.start, end=window.end), window.text_of(pair.summary)
         context = context_of(pair.summary, window, window_context)
-        if context is None or with_context is None:
-            return (yield from judge(plain, f"w{number}", about, **fields))
-        return (yield from judge(with_context, f"w{number}", about, context=context, **fields))
+        template, fields = plain, {"window": text}
+        if context is not None and with_context is not None:
+            template, fields = with_context, {"window": text, "context": context}
+        return (yield from judge_document(document, template, key, about, target=text, **fields))
 
     def program(pair: Pair) -> Program:
         cut = windows(pair.summary, sentences_per_window=sentences_per_window)
-        return (yield together(judge_window(pair, number, window) for number, window in enumerate(cut)))
+        document = contexts.of(pair.document)
+        return (yield together(judge_window(pair, document, number, window) for number, window in enumerate(cut)))
 
     return program

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from batchfact.paradigms.judging import judge
+from batchfact.paradigms.contexts import Contexts, judge_document
 from batchfact.paradigms.program import Paradigm, Program
 from batchfact.prompts.loader import PromptTemplate
 from batchfact.records import Finding, Pair
 
 
-def make_summ_nli(template: PromptTemplate) -> Paradigm:
+def make_summ_nli(template: PromptTemplate, *, contexts: Contexts) -> Paradigm:
     """One finding for the whole summary; its key is `w0`, as of a single window."""
 
     def program(pair: Pair) -> Program:
         about = Finding(start=0, end=len(pair.summary))
-        return (yield from judge(template, "w0", about, document=pair.document, window=pair.summary))
+        document = contexts.of(pair.document)
+        return (yield from judge_document(document, template, "w0", about, target=pair.summary, window=pair.summary))
 
     return program

@@ -11,6 +11,11 @@ placeholders (`${document}`; a dollar sign is `$$`). The header is no part of th
     consistent  "yes" or "no": which answer means that nothing is wrong; absent where no label is asked for
     answer_cue  reasoning only: what follows the reasoning and asks for the label
     stop        reasoning only: where the reasoning ends, should the model go on to the answer by itself
+    rating      true where a number from 1 to 5 is asked for in place of Yes or No
+    end         where free text ends, should the model go on to another example by itself
+
+A body may open with `${demonstrations}`: the place of the few-shot examples, which is empty without them. An example is
+the body behind that place, a line break, the cue, and its answer.
 """
 
 from __future__ import annotations
@@ -45,12 +50,29 @@ LABEL_ONLY_FIELDS: Mapping[str, frozenset[str]] = MappingProxyType(
         "sent_nli_summary": CONTEXT_FIELDS,
         "qg": QG_FIELDS,
         "qa": QA_FIELDS,
+        "summ_nli_rating": NLI_FIELDS,
+        "sent_nli_rating": NLI_FIELDS,
+        "sent_nli_preceding_rating": CONTEXT_FIELDS,
+        "sent_nli_summary_rating": CONTEXT_FIELDS,
     }
 )
+INSTRUCTIONS = (1, 2, 3)
+"""Chen 2023, Table 3."""
+CHEN_FIELDS: Mapping[str, frozenset[str]] = MappingProxyType(
+    {f"{name}_{number}": NLI_FIELDS for name in ("vanilla", "cot", "sbs") for number in INSTRUCTIONS}
+)
 FIELDS: Mapping[str, frozenset[str]] = MappingProxyType(
-    {**LABEL_ONLY_FIELDS, **{f"{name}_reasoning": fields for name, fields in LABEL_ONLY_FIELDS.items()}}
+    {
+        **LABEL_ONLY_FIELDS,
+        **{f"{name}_reasoning": fields for name, fields in LABEL_ONLY_FIELDS.items()},
+        **CHEN_FIELDS,
+    }
 )
 """The fields of every template; the paradigms fill exactly these."""
+
+DEMONSTRATIONS = "demonstrations"
+"""The place of the few-shot examples; no field, because it holds segments of ours and of the user's."""
+RATINGS = ("1", "2", "3", "4", "5")
 
 FENCE = "+++\n"
 # Private-use characters: no template of ours holds them, and no chat template touches them.
@@ -64,6 +86,8 @@ class Header(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     consistent: Literal["yes", "no"] | None = None
     answer_cue: str | None = None
     stop: tuple[str, ...] = ()
+    rating: bool = False
+    end: tuple[str, ...] = ()
 
 
 class Slot(Struct, frozen=True):
@@ -75,9 +99,10 @@ class Slot(Struct, frozen=True):
 class PromptTemplate(Struct, frozen=True, kw_only=True):
     """One template, compiled for one model: its chat markers, label words and cue are in place.
 
-    `labels` holds the label words, the one that means consistent first; it is empty where text is asked for.
-    `answer_cue` follows a reasoning of at most `reasoning_tokens` and asks for the label; None outside reasoning
-    templates.
+    `labels` holds the label words, the one that means consistent first, or the ratings in rising order; it is empty
+    where text is asked for. `consistent` says which answer means that nothing is wrong. `answer_cue` follows a
+    reasoning of at most `reasoning_tokens` and asks for the label; None outside reasoning templates. `parses` has the
+    label read from free text, which ends before one of `end`. `demonstrations` stand where the body has their place.
     """
 
     name: str
@@ -86,16 +111,35 @@ class PromptTemplate(Struct, frozen=True, kw_only=True):
     answer_cue: Template | None = None
     stop: tuple[str, ...] = ()
     reasoning_tokens: int = 0
+    consistent: Literal["yes", "no"] | None = None
+    is_rating: bool = False
+    end: tuple[str, ...] = ()
+    example: tuple[Template | Slot, ...] = ()
+    parses: bool = False
+    demonstrations: Prompt = ()
 
     def fill(self, **fields: str) -> Prompt:
         """The prompt with `fields` as data segments, each stripped of outer white space.
 
         Raises: KeyError if a field of the template is missing.
         """
-        segments: list[Segment] = [
-            part if isinstance(part, Template) else Data(fields[part.field].strip()) for part in self.parts
-        ]
-        return tuple(segments)
+        return _filled(self.parts, fields, self.demonstrations)
+
+    def demonstrate(self, answer: Prompt, **fields: str) -> Prompt:
+        """One few-shot example: the body with `fields`, the cue and `answer`, and what sets it apart from the next."""
+        return (*_filled(self.example, fields, ()), *answer, Template(".\n\n"))
+
+
+def _filled(parts: Sequence[Template | Slot], fields: Mapping[str, str], demonstrations: Prompt) -> Prompt:
+    segments: list[Segment] = []
+    for part in parts:
+        if isinstance(part, Template):
+            segments.append(part)
+        elif part.field == DEMONSTRATIONS:
+            segments.extend(demonstrations)
+        else:
+            segments.append(Data(fields[part.field].strip()))
+    return tuple(segments)
 
 
 class PromptBook:
@@ -148,12 +192,19 @@ def compile_template(
 ) -> PromptTemplate:
     """Raises: UsageError, see PromptBook."""
     header, body = parse_file(name, text)
+    marked = mark_fields(name, body)
+    _, place, example = marked.partition(mark(DEMONSTRATIONS))
+    labels = words[header.consistent] if header.consistent else ()
     return PromptTemplate(
         name=name,
-        parts=split_at_marks(name, render(mark_fields(name, body), render_chat) + header.cue),
-        labels=words[header.consistent] if header.consistent else (),
+        parts=split_at_marks(name, render(marked, render_chat) + header.cue),
+        labels=RATINGS if header.rating else labels,
         answer_cue=Template(header.answer_cue) if header.answer_cue else None,
         stop=header.stop,
+        consistent=header.consistent,
+        is_rating=header.rating,
+        end=header.end,
+        example=split_at_marks(name, f"{example}\n{header.cue}") if place else (),
     )
 
 
@@ -183,8 +234,9 @@ def mark_fields(name: str, body: str) -> str:
     if not template.is_valid():
         raise UsageError(f"prompt template {name} holds a stray $; write $$ for a dollar sign")
     found = set(template.get_identifiers())
-    if found != FIELDS[name]:
-        missing, unknown = FIELDS[name] - found, found - FIELDS[name]
+    fields = found - {DEMONSTRATIONS} if body.startswith(f"${{{DEMONSTRATIONS}}}") else found
+    if fields != FIELDS[name]:
+        missing, unknown = FIELDS[name] - fields, fields - FIELDS[name]
         raise UsageError(f"prompt template {name}: missing fields {sorted(missing)}, unknown fields {sorted(unknown)}")
     return template.substitute({field: mark(field) for field in found})
 

@@ -2,7 +2,8 @@
 
 It comes in through the entry point like any other engine. `--engine-arg` sets its faults: `latency_s`, `die_after`
 (requests), `fail_key_text` (prompts holding this text fail), `kv_tokens`, `max_num_seqs`, `log` (a file that gets a
-line per request).
+line per request). `text` is what it writes where no schema is asked for: one of several, parted by `|`, by the prompt's
+hash. Sampled text ends in its seed.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from batchfact.engines.base import (
 from batchfact.errors import RunFailedError
 from batchfact.records import Message, Usage
 
+DEFAULT_MAX_MODEL_LEN = 1_000_000
 FIRST_ID = 10
 MARKERS = {"<|user|>": 1, "<|assistant|>": 2, "<|end|>": 3}
 WORDS = {" Yes": 4, " No": 5}
@@ -66,19 +68,22 @@ class FakeEngine:
             kv_tokens=int(extra.get("kv_tokens", 10_000_000)),
             block_tokens=32,
             max_num_seqs=int(extra.get("max_num_seqs", 256)),
-            max_model_len=spec.max_model_len or 1_000_000,
+            max_model_len=spec.max_model_len or DEFAULT_MAX_MODEL_LEN,
             num_replicas=spec.data_parallel_size,
         )
         self.latency_s = float(extra.get("latency_s", 0))
         self.die_after = int(extra["die_after"]) if "die_after" in extra else None
         self.fail_key_text = extra.get("fail_key_text")
+        self.texts = extra.get("text", "Each fact was compared with the document.").split("|")
         self.log = Path(extra["log"]) if "log" in extra else None
         self.num_requests = 0
 
     async def choose(self, prompt_ids: list[int], labels: LabelIds, *, priority: int, replica: int) -> ChooseAnswer:
         await self._work(prompt_ids, priority, replica)
         share = 0.02 + 0.96 * _fraction(prompt_ids)
-        return ChooseAnswer((math.log(share), math.log(1 - share)), Usage(len(prompt_ids), 0, 1))
+        rest = (1 - share) / (len(labels) - 1)
+        shares = (share, *(rest for _ in labels[1:]))
+        return ChooseAnswer(tuple(map(math.log, shares)), Usage(len(prompt_ids), 0, 1))
 
     async def write(
         self,
@@ -89,9 +94,12 @@ class FakeEngine:
         schema: str | None,
         priority: int,
         replica: int,
+        temperature: float = 0.0,
+        seed: int = 0,
     ) -> WriteAnswer:
-        await self._work(prompt_ids, priority, replica)
-        text = "Each fact was compared with the document."
+        await self._work(prompt_ids, priority, replica, f" {temperature:g} {seed}" if temperature > 0 else "")
+        text = self.texts[int(_fraction(prompt_ids) * len(self.texts))]
+        text += f" Seed {seed}." if temperature > 0 else ""
         if schema:
             window = self.tokenizer.decode(prompt_ids).partition("Specified sentences:\n")[2].partition("\n")[0]
             words = sorted(set(re.findall(r"\w+", window)))[:2]
@@ -100,11 +108,11 @@ class FakeEngine:
         ids = tuple(self.tokenizer.encode(text, special=False))
         return WriteAnswer(text, ids, "stop", Usage(len(prompt_ids), 0, len(ids)))
 
-    async def _work(self, prompt_ids: list[int], priority: int, replica: int) -> None:
+    async def _work(self, prompt_ids: list[int], priority: int, replica: int, sampled: str = "") -> None:
         self.num_requests += 1
         if self.log:
             with self.log.open("a", encoding="utf-8") as log:
-                log.write(f"{priority} {replica} {len(prompt_ids)}\n")
+                log.write(f"{priority} {replica} {len(prompt_ids)}{sampled}\n")
         if self.die_after is not None and self.num_requests > self.die_after:
             raise RunFailedError("the engine died; the same command goes on from the journal")
         if self.fail_key_text and self.fail_key_text in self.tokenizer.decode(prompt_ids):
@@ -121,7 +129,8 @@ def _fraction(ids: list[int]) -> float:
 
 class Factory:
     def describe(self, spec: EngineSpec) -> dict[str, str]:
-        return {"engine": "fake", "version": "1", "dtype": spec.dtype or "float32"}
+        limit = str(spec.max_model_len or DEFAULT_MAX_MODEL_LEN)
+        return {"engine": "fake", "version": "1", "dtype": spec.dtype or "float32", "max_model_len": limit}
 
     def load_tokenizer(self, spec: EngineSpec) -> FakeTokenizer:
         return FakeTokenizer()

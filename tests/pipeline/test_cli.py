@@ -31,9 +31,8 @@ def test_rows_that_cannot_be_scored_have_a_status_and_the_rest_is_scored(
     cli: CommandLine, make_input: Any, tmp_path: Path
 ) -> None:
     long = "word " * 300_000
-    cli.run(
-        make_input([("", "A."), (None, "A."), ("A.", " "), ("A.", None), (long, "A."), ("A.", "A.")]), "out.parquet"
-    )
+    source = make_input([("", "A."), (None, "A."), ("A.", " "), ("A.", None), (long, "A."), ("A.", "A.")])
+    cli.run(source, "out.parquet", "--long-documents", "fail")
     found = rows(tmp_path / "out.parquet")
 
     assert [row["batchfact_status"] for row in found] == [

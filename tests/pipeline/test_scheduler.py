@@ -12,7 +12,7 @@ from batchfact.engines.base import EngineSpec
 from batchfact.errors import RunFailedError, root_cause
 from batchfact.paradigms.fold import decides
 from batchfact.records import Outcome, Usage
-from batchfact.scheduler import common_prefix
+from batchfact.scheduler import Sampling, common_prefix
 
 pytestmark = pytest.mark.anyio
 
@@ -79,6 +79,27 @@ async def test_equal_pairs_and_equal_windows_of_a_document_are_asked_once(
     assert outcomes[2].findings[0].logprobs == outcomes[0].findings[0].logprobs
     assert sum(outcome.usage.output for outcome in outcomes) == 2
     assert outcomes[1].usage == Usage()
+
+
+async def test_sampled_requests_share_nothing_and_have_seeds_of_their_own(
+    make_engine: Any, make_groups: Any, make_scheduler: Any, score_all: Any
+) -> None:
+    sampling = Sampling(temperature=0.7, seed=3)
+    pairs = [("The shop sold a red lamp.", "A lamp was sold.")] * 3
+    outcomes = await score_all(make_scheduler(make_engine(), reasoning=True, sampling=sampling), make_groups(pairs))
+    again = await score_all(make_scheduler(make_engine(), reasoning=True, sampling=sampling), make_groups(pairs))
+    texts = {outcome.row: outcome.findings[0].reasoning for outcome in outcomes}
+
+    assert len(set(texts.values())) == 3
+    assert {outcome.row: outcome.findings[0].reasoning for outcome in again} == texts
+    assert all(outcome.usage.output > 1 for outcome in outcomes)
+
+
+def test_a_request_s_seed_is_its_own_and_fits_every_engine() -> None:
+    seeds = [Sampling(1.0, seed).seed_of(row, key) for seed in range(4) for row in range(4) for key in ("w0", "w1")]
+
+    assert len(set(seeds)) == 32
+    assert all(0 <= seed < 2**32 for seed in seeds)
 
 
 async def test_costs_of_rows_add_up_to_the_cost_of_all_requests(

@@ -17,7 +17,7 @@ LAYERS: list[set[str]] = [
     {"models", "spill", "input_files", "run_file", "journal_parts", "journal_merging"},
     {"source", "grouping", "assembly", "admission", "engines", "journal", "settings"},
     {"disk_space", "output_files"},
-    {"sink", "committing", "stopping"},
+    {"sink", "committing", "stopping", "demonstrations"},
     {"scheduler", "preparation"},
     {"pipeline", "planning", "explaining", "reducing"},
     {"api"},
@@ -25,7 +25,14 @@ LAYERS: list[set[str]] = [
 ]
 """From the bottom up. A module may import its own layer and those above in this list."""
 
-ONLY_IN = {"vllm": "engines", "torch": "engines", "typer": "cli", "rich": "cli"}
+ONLY_IN = {
+    "vllm": "engines",
+    "torch": "engines",
+    "xgrammar": "engines",
+    "openai": "engines",
+    "typer": "cli",
+    "rich": "cli",
+}
 """Packages that one of our packages alone may import."""
 
 

@@ -105,11 +105,6 @@ def test_only_pickled_weights_are_refused_before_the_download(hub: Hub):
     assert "pickles" in refusal(hub)
 
 
-def test_an_encoder_decoder_is_refused_before_the_download(hub: Hub):
-    (hub.folder / "config.json").write_text('{"is_encoder_decoder": true}')
-    assert "has no engine for those" in refusal(hub)
-
-
 def test_a_model_that_needs_its_own_code_is_refused_before_the_download(hub: Hub):
     (hub.folder / "config.json").write_text('{"model_type": "unheard_of", "auto_map": {"AutoConfig": "x.X"}}')
     assert "never runs" in refusal(hub)

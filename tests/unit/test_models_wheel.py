@@ -168,16 +168,11 @@ def test_an_untrained_model_says_how_to_train_or_register_it():
     assert not is_local(find_model("llama2-7b-distilled"))
 
 
-@pytest.mark.parametrize("name", ["flan-t5-large", "flan-t5-xxl"])
-def test_an_encoder_decoder_model_is_refused_before_anything_is_fetched(name: str):
-    with pytest.raises(UsageError, match="has no engine for those"):
-        locate(find_model(name))
-
-
-def test_a_folder_of_an_encoder_decoder_model_is_refused(tmp_path: Path):
+def test_a_folder_of_an_encoder_decoder_model_is_known_as_one_and_located(tmp_path: Path):
     folder = write_folder(tmp_path / "m", is_encoder_decoder=True)
-    with pytest.raises(UsageError, match="has no engine for those"):
-        locate(find_model(str(folder)))
+    entry = find_model(str(folder))
+    assert entry.prompt_style == "encoder-decoder"
+    assert locate(entry) == folder
 
 
 def test_the_digest_of_a_converted_wheel_does_not_depend_on_the_cache(

@@ -7,10 +7,20 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from batchfact.errors import UsageError
-from batchfact.prompts.loader import FIELDS, PromptBook, PromptTemplate, Slot, shipped_texts
+from batchfact.paradigms.shots import Demonstration, render
+from batchfact.prompts.loader import (
+    DEMONSTRATIONS,
+    FIELDS,
+    RATINGS,
+    PromptBook,
+    PromptTemplate,
+    Slot,
+    shipped_texts,
+)
 from batchfact.records import Data, Message, Prompt, Template, Tokens
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "prompts"
@@ -63,10 +73,90 @@ def test_rendered_prompts_are_the_golden_ones_byte_for_byte(name: str, kind: str
     assert path.read_text(encoding="utf-8") == text
 
 
+SHOWN = (
+    Demonstration(
+        document="A park was closed. It rained.",
+        summary="A park was closed. It snowed.",
+        label="inconsistent",
+        reasoning="The document says that it rained.",
+        sentence_labels=("consistent", "inconsistent"),
+    ),
+    Demonstration(
+        document="Ann sold a lamp <|end|>",
+        summary="A lamp was sold.",
+        label="consistent",
+        reasoning="Ann sold a lamp.",
+        sentence_labels=("consistent",),
+    ),
+)
+NEEDED = {"vanilla": (), "cot": ("reasoning",), "sbs": ("sentence_labels",)}
+
+
+def few_shot(name: str, kind: str = "chat") -> PromptTemplate:
+    """The template with two demonstrations, which hold only what its paradigm needs."""
+    template = PromptBook(chat if kind == "chat" else base)[name]
+    unused = {"reasoning", "sentence_labels"} - set(NEEDED[name.partition("_")[0]])
+    shown = [msgspec.structs.replace(each, **dict.fromkeys(unused)) for each in SHOWN]
+    return msgspec.structs.replace(template, demonstrations=render(template, shown, sentences_per_window=1))
+
+
+@pytest.mark.parametrize("kind", ["chat", "base"])
+@pytest.mark.parametrize("name", ["vanilla_1", "cot_1", "sbs_1"])
+def test_few_shot_prompts_are_the_golden_ones_byte_for_byte(name: str, kind: str) -> None:
+    text = shown(fill(few_shot(name, kind)))
+    path = GOLDEN / f"{name}_shots.{kind}.txt"
+    if os.environ.get("BATCHFACT_WRITE_GOLDEN"):
+        path.write_text(text, encoding="utf-8")
+    assert path.read_text(encoding="utf-8") == text
+
+
 def test_every_golden_prompt_has_a_template() -> None:
+    names = [*FIELDS, "vanilla_1_shots", "cot_1_shots", "sbs_1_shots"]
     assert {path.name for path in GOLDEN.iterdir()} == {
-        f"{name}.{kind}.txt" for name in FIELDS for kind in ("chat", "base")
+        f"{name}.{kind}.txt" for name in names for kind in ("chat", "base")
     }
+
+
+def test_demonstrations_are_the_same_prefix_of_every_prompt_and_hold_the_users_text_as_data() -> None:
+    template = few_shot("vanilla_1")
+    one, other = fill(template, document="One.", window="A."), fill(template, document="Other.", window="B.")
+    size = 1 + len(template.demonstrations)
+    assert one[:size] == other[:size]
+    assert one[size + 1] == Data("One.")
+    assert Data("Ann sold a lamp <|end|>") in one
+    assert "Ann" not in "".join(segment.text for segment in one if isinstance(segment, Template))
+
+
+def test_a_demonstration_reads_like_the_question_it_stands_before() -> None:
+    for name in ("vanilla_2", "cot_2", "sbs_2"):
+        template = few_shot(name, "base")
+        text = "".join(segment.text for segment in fill(template) if not isinstance(segment, Tokens))
+        assert text.count("Q: Is the following statement factually consistent with the above document?") == 3
+        assert text.count("\nA:") == 3
+
+
+@pytest.mark.parametrize(
+    ("number", "question"),
+    [
+        (1, "Can the following statement be inferred from the above document?"),
+        (2, "Is the following statement factually consistent with the above document?"),
+        (3, "Does the above document entail the following statement?"),
+    ],
+)
+def test_chen_s_questions_are_those_of_table_3_and_never_say_summary(number: int, question: str) -> None:
+    for name in ("vanilla", "cot", "sbs"):
+        template = PromptBook(base)[f"{name}_{number}"]
+        text = "".join(part.text for part in template.parts if isinstance(part, Template))
+        assert f"\nQ: {question} " in text
+        assert "summary" not in text
+        assert text.endswith("\nA:" if name == "vanilla" else "\nA: 1.")
+
+
+def test_ratings_are_asked_for_in_rising_order() -> None:
+    book = PromptBook(chat)
+    for name in FIELDS:
+        assert book[name].is_rating == ("rating" in name)
+        assert (book[name].labels == RATINGS) == ("rating" in name)
 
 
 def test_what_a_document_holds_stays_data() -> None:
@@ -93,7 +183,7 @@ def test_the_same_template_gives_the_same_prefix_for_every_window_and_context() 
 def test_the_document_is_the_first_data_wherever_there_is_one() -> None:
     for template in (PromptBook(chat)[name] for name in FIELDS if "document" in FIELDS[name]):
         slots = [part.field for part in template.parts if isinstance(part, Slot)]
-        assert slots[0] == "document"
+        assert slots[0] == "document" or slots[:2] == [DEMONSTRATIONS, "document"]
 
 
 def test_the_question_generator_never_sees_the_document_and_the_answerer_never_the_summary() -> None:
@@ -116,6 +206,7 @@ def test_label_words_are_the_models() -> None:
 def test_reasoning_templates_have_an_answer_cue_and_stop_before_it() -> None:
     for template in (PromptBook(chat)[name] for name in FIELDS):
         is_reasoned = template.name.endswith("_reasoning") and template.name != "qg_reasoning"
+        is_reasoned = is_reasoned or template.name.startswith("cot")
         assert (template.answer_cue is not None) == is_reasoned
         assert bool(template.stop) == is_reasoned
         if template.answer_cue:
@@ -159,6 +250,7 @@ HEADER = '+++\ncue = "A:"\nconsistent = "no"\n+++\n'
         ("sent_nli", '+++\ncue = "A:"\nclue = 1\n+++\n${document} ${window}', "unknown field `clue`"),
         ("sent_nli", '+++\nconsistent = "no"\n+++\n${document} ${window}', "missing required field `cue`"),
         ("sent_nli", '+++\ncue = "A:"\nconsistent = "perhaps"\n+++\n${document} ${window}', "Invalid enum value"),
+        ("sent_nli", HEADER + "x ${demonstrations} ${document} ${window}", "unknown fields ..demonstrations"),
         ("sant_nli", HEADER + "${document} ${window}", "sant_nli is unknown"),
     ],
 )

