@@ -29,7 +29,7 @@ from batchfact.paradigms.contexts import Contexts, Counters, Room
 from batchfact.paradigms.fold import fold_outcome
 from batchfact.paradigms.program import Paradigm, Running
 from batchfact.paradigms.shots import held_out
-from batchfact.prompts.loader import PromptBook
+from batchfact.prompts.loader import PromptBook, shipped_texts
 from batchfact.records import DocumentGroup, Outcome, Template
 from batchfact.sink import check_output
 from batchfact.source import Source, open_source
@@ -203,7 +203,8 @@ def make_prompts(identity: Identity, entry: ModelEntry | None, tokenizer: Tokeni
     """
     yes, no = (entry.labels if entry else None) or (" Yes", " No")
     render_chat = tokenizer.render_chat if entry is None or entry.prompt_style == "chat" else (lambda _: None)
-    prompts = PromptBook(render_chat, yes=yes, no=no, reasoning_tokens=identity.reasoning_tokens)
+    texts = shipped_texts(entry.prompts if entry else "full")
+    prompts = PromptBook(render_chat, yes=yes, no=no, texts=texts, reasoning_tokens=identity.reasoning_tokens)
     assembler = Assembler(tokenizer)
     for name in template_names(identity, reasoning=reasoning):
         template = prompts[name]

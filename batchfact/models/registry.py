@@ -21,6 +21,7 @@ from batchfact.config import Paradigm
 from batchfact.errors import UsageError, nearest
 from batchfact.models.folder import problem_with, read_config
 from batchfact.models.paths import config_folder
+from batchfact.prompts.loader import PromptVariant
 
 PromptStyle = Literal["chat", "plain", "encoder-decoder"]
 
@@ -83,13 +84,14 @@ class ModelEntry(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_u
     """What is known of a model before its weights are here.
 
     `prompt_style` chat means the tokenizer's chat template where it has one; encoder-decoder means a plain prompt, and
-    an engine that runs such models. `labels` are the model's words for yes and no, in this order, where they are not
+    an engine that runs such models. `prompts` says which variant of the shipped templates it was tuned for. `labels` are the model's words for yes and no, in this order, where they are not
     " Yes" and " No". `parameters` are billions, `context` is tokens; both None if unknown.
     """
 
     name: str
     source: Source
     prompt_style: PromptStyle = "chat"
+    prompts: PromptVariant = "full"
     reasoning: bool = False
     labels: tuple[str, str] | None = None
     trained: tuple[TrainedMode, ...] = ()

@@ -19,7 +19,7 @@ from batchfact.records import Prompt
 
 __all__ = ["METHOD_VERSION", "make_paradigm", "template_names"]
 
-METHOD_VERSION = 1
+METHOD_VERSION = 2
 """Raise it with every change of code or data that can change answers: sentence splitting, claim rules, schemas, limits.
 
 It is part of a run's identity, so that one output never mixes answers of two versions."""
@@ -74,7 +74,10 @@ def template_names(identity: Identity, *, reasoning: bool) -> tuple[str, ...]:
         names = ("qg", "qa")
     if identity.rates:
         names = tuple(f"{name}_rating" for name in names)
-    return tuple(f"{name}_reasoning" for name in names) if reasoning else names
+    if not reasoning:
+        return names
+    reasoned = tuple(f"{name}_reasoning" for name in names)
+    return (*reasoned, "qg") if identity.paradigm == "qg-qa" else reasoned
 
 
 def _for_run(template: PromptTemplate, identity: Identity, demonstrations: Prompt) -> PromptTemplate:

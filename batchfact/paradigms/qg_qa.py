@@ -4,6 +4,9 @@
     y_i = any over k of LLM-QA(D_i, q_k, e_k)        (eq. 4)
 
 Each window's questions are verified as soon as they are written. The fold does the `any`, over claims.
+
+With reasoning the generator first writes its steps, which a small model may repeat without end. Where they leave no
+claim to check, the window's questions are asked once more without them (not in the paper).
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import json
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from batchfact.paradigms.claims import MAX_CLAIMS, Claim, parse_claims, written_claims
 from batchfact.paradigms.contexts import Contexts, DocumentContext, judge_document
@@ -71,13 +75,31 @@ def without_claims(about: Finding, written: Written) -> Finding:
     return msgspec.structs.replace(about, status=status, message="no question was complete when the answer was cut")
 
 
+class Question(Struct, frozen=True):
+    """How a generator is asked for claims: its template, the form of its answer, and the tokens for it."""
+
+    template: PromptTemplate
+    schema: str
+    max_tokens: int
+
+
 def make_qg_qa(
-    ask: PromptTemplate, verify: PromptTemplate, *, contexts: Contexts, sentences_per_window: int
+    ask: PromptTemplate,
+    verify: PromptTemplate,
+    ask_again: PromptTemplate | None = None,
+    *,
+    contexts: Contexts,
+    sentences_per_window: int,
 ) -> Paradigm:
-    """One finding for each claim of each window; a window without a claim gives one `no_claims` finding."""
-    reasoning = verify.answer_cue is not None
-    schema = claims_schema(reasoning=reasoning)
-    max_tokens = MAX_REASONED_CLAIM_TOKENS if reasoning else MAX_CLAIM_TOKENS
+    """One finding for each claim of each window; a window without a claim gives one `no_claims` finding.
+
+    `ask_again` comes with reasoning: the template without steps, for windows whose steps led to no claim.
+    """
+    first = Question(ask, claims_schema(reasoning=ask_again is not None), MAX_CLAIM_TOKENS)
+    tries = (first,)
+    if ask_again is not None:
+        first = msgspec.structs.replace(first, max_tokens=MAX_REASONED_CLAIM_TOKENS)
+        tries = (first, Question(ask_again, claims_schema(reasoning=False), MAX_CLAIM_TOKENS))
 
     def verify_claim(pair: Pair, document: DocumentContext, key: str, window: Window, claim: Claim) -> Program:
         about = Finding(start=window.start, end=window.end, question=claim.question, entity=claim.entity)
@@ -85,20 +107,25 @@ def make_qg_qa(
         return (yield from judge_document(document, verify, key, about, target=target, **fields))
 
     def verify_window(pair: Pair, document: DocumentContext, number: int, window: Window) -> Program:
-        prompt = ask.fill(summary=pair.summary, window=window.text_of(pair.summary))
-        request = Write(key=f"w{number}.qg", prompt=prompt, max_tokens=max_tokens, schema=schema)
-        written = reply_to(request.key, (yield (request,)))
-        about = Finding(start=window.start, end=window.end)
-        if not isinstance(written, Written):
-            return (failed(about, written),)
-        claims = parse_claims(written.text)
-        if not claims:
-            return (without_claims(about, written),)
-        return (
-            yield together(
-                verify_claim(pair, document, f"w{number}.q{index}", window, claim) for index, claim in enumerate(claims)
-            )
-        )
+        findings: tuple[Finding, ...] = ()
+        for asked, question in enumerate(tries):
+            prompt = question.template.fill(summary=pair.summary, window=window.text_of(pair.summary))
+            key = f"w{number}.qg" + ".again" * asked
+            request = Write(key=key, prompt=prompt, max_tokens=question.max_tokens, schema=question.schema)
+            written = reply_to(key, (yield (request,)))
+            about = Finding(start=window.start, end=window.end)
+            if not isinstance(written, Written):
+                return (failed(about, written),)
+            claims = parse_claims(written.text)
+            if claims:
+                return (
+                    yield together(
+                        verify_claim(pair, document, f"w{number}.q{index}", window, claim)
+                        for index, claim in enumerate(claims)
+                    )
+                )
+            findings = (without_claims(about, written),)
+        return findings
 
     def program(pair: Pair) -> Program:
         cut = windows(pair.summary, sentences_per_window=sentences_per_window)

@@ -36,6 +36,7 @@ from batchfact.errors import UsageError
 from batchfact.records import Data, Message, Prompt, Segment, Template
 
 ChatRenderer = Callable[[Sequence[Message]], str | None]
+PromptVariant = Literal["full", "short"]
 
 NLI_FIELDS = frozenset({"document", "window"})
 CONTEXT_FIELDS = NLI_FIELDS | {"context"}
@@ -149,7 +150,7 @@ class PromptBook:
         render_chat: the model's chat template over messages, open for the assistant's turn; its result is None for a
             base model, which gets the plain text, a new line and the cue.
         yes, no: the label words of the model, as they follow a cue.
-        texts: template name to file text; by default the files that ship with the package.
+        texts: template name to file text; by default `shipped_texts()`.
     Raises: UsageError for a template with a field missing or unknown, a broken header, or a chat template that loses
         or repeats a part of the prompt.
     """
@@ -181,10 +182,16 @@ class PromptBook:
         return iter(self._templates)
 
 
-def shipped_texts() -> dict[str, str]:
-    """Name to text of the template files in this package."""
+def shipped_texts(variant: PromptVariant = "full") -> dict[str, str]:
+    """Name to text of the template files in this package.
+
+    `short` has its own files for the paradigms that models are tuned for: a tuned model knows what to do, so its prompt
+    holds the document and the statement and no instructions. All other templates are those of `full`.
+    """
     folder = files(__package__)
-    return {name: folder.joinpath(f"{name}.txt").read_text(encoding="utf-8") for name in FIELDS}
+    own = {file.name for file in folder.joinpath(variant).iterdir()} if variant != "full" else set()
+    places = {name: folder.joinpath(variant) if f"{name}.txt" in own else folder for name in FIELDS}
+    return {name: place.joinpath(f"{name}.txt").read_text(encoding="utf-8") for name, place in places.items()}
 
 
 def compile_template(

@@ -73,6 +73,21 @@ def test_rendered_prompts_are_the_golden_ones_byte_for_byte(name: str, kind: str
     assert path.read_text(encoding="utf-8") == text
 
 
+@pytest.mark.parametrize("name", ["summ_nli", "sent_nli"])
+def test_short_prompts_hold_the_document_and_the_statement_and_no_instructions(name: str) -> None:
+    template = PromptBook(base, texts=shipped_texts("short"))[name]
+    path = GOLDEN / f"{name}.short.txt"
+    text = shown(fill(template)) + "".join(f"label {label!r}\n" for label in template.labels)
+    if os.environ.get("BATCHFACT_WRITE_GOLDEN"):
+        path.write_text(text, encoding="utf-8")
+    assert path.read_text(encoding="utf-8") == text
+
+
+def test_templates_without_a_short_file_are_the_full_ones() -> None:
+    short, full = shipped_texts("short"), shipped_texts()
+    assert {name for name in FIELDS if short[name] != full[name]} == {"summ_nli", "sent_nli"}
+
+
 SHOWN = (
     Demonstration(
         document="A park was closed. It rained.",
@@ -113,7 +128,8 @@ def test_few_shot_prompts_are_the_golden_ones_byte_for_byte(name: str, kind: str
 def test_every_golden_prompt_has_a_template() -> None:
     names = [*FIELDS, "vanilla_1_shots", "cot_1_shots", "sbs_1_shots"]
     assert {path.name for path in GOLDEN.iterdir()} == {
-        f"{name}.{kind}.txt" for name in names for kind in ("chat", "base")
+        *(f"{name}.{kind}.txt" for name in names for kind in ("chat", "base")),
+        *(f"{name}.short.txt" for name in ("summ_nli", "sent_nli")),
     }
 
 

@@ -121,6 +121,38 @@ def test_reasoning_shows_the_steps_in_questions_and_the_thought_before_each_labe
     assert written.schema == claims_schema(reasoning=True)
 
 
+@pytest.mark.parametrize("finish", ["repetition", "length", "stop"])
+def test_steps_that_lead_to_no_claim_are_left_out_of_a_second_question(finish: str) -> None:
+    script = Script(
+        {
+            "w0.qg": wrote("w0.qg", '{"resolved": "It is a phone a phone a phone', finish),
+            "w0.qg.again": asks("w0.qg.again", PHONE),
+            "w0.q0.reason": wrote("w0.q0.reason", "It says so."),
+        }
+    )
+    (finding,) = run(QG_QA, pair(PHONES), script, reasoning=True)
+    assert (finding.question, finding.logprobs) == (PHONE[1], SURE)
+    again = script.asked["w0.qg.again"]
+    assert isinstance(again, Write)
+    assert again.schema == claims_schema(reasoning=False)
+    assert again.prompt == BOOK["qg"].fill(summary=PHONES, window=PHONES)
+
+
+def test_a_window_without_claims_after_the_second_question_has_the_second_answers_status() -> None:
+    script = Script(
+        {"w0.qg": wrote("w0.qg", "a a a", "repetition"), "w0.qg.again": asks("w0.qg.again", ("Yes", "Is it new?"))}
+    )
+    (finding,) = run(QG_QA, pair(PHONES), script, reasoning=True)
+    assert finding.status == "no_claims"
+    assert list(script.asked) == ["w0.qg", "w0.qg.again"]
+
+
+def test_without_reasoning_questions_are_asked_once() -> None:
+    script = Script({"w0.qg": wrote("w0.qg", "a a a", "repetition")})
+    (finding,) = run(QG_QA, pair(PHONES), script)
+    assert (finding.status, list(script.asked)) == ("repetition", ["w0.qg"])
+
+
 def test_keys_are_unique_in_a_pair_of_many_windows_and_claims() -> None:
     summary = " ".join(["Entity 1 won."] * 12)
     many = [(f"Entity {number}", f"Who has Samsung S{number}?") for number in range(MAX_CLAIMS)]

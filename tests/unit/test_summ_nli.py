@@ -106,3 +106,4 @@ def test_the_templates_of_a_run_are_those_that_it_uses() -> None:
     sent = Identity(paradigm="sent-nli", window_context="summary")
     assert template_names(sent, reasoning=True) == ("sent_nli_reasoning", "sent_nli_summary_reasoning")
     assert template_names(Identity(paradigm="qg-qa"), reasoning=False) == ("qg", "qa")
+    assert template_names(Identity(paradigm="qg-qa"), reasoning=True) == ("qg_reasoning", "qa_reasoning", "qg")
