@@ -84,8 +84,9 @@ class ModelEntry(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_u
     """What is known of a model before its weights are here.
 
     `prompt_style` chat means the tokenizer's chat template where it has one; encoder-decoder means a plain prompt, and
-    an engine that runs such models. `prompts` says which variant of the shipped templates it was tuned for. `labels` are the model's words for yes and no, in this order, where they are not
-    " Yes" and " No". `parameters` are billions, `context` is tokens; both None if unknown.
+    an engine that runs such models. `prompts` says which variant of the shipped templates it was tuned for. `labels`
+    are the model's words for yes and no, in this order, where they are not " Yes" and " No". `parameters` are billions,
+    `context` is tokens; both None if unknown.
     """
 
     name: str
