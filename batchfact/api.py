@@ -7,6 +7,7 @@ import itertools
 import os
 import sys
 import tempfile
+import warnings
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, suppress
 from pathlib import Path
@@ -75,6 +76,8 @@ class Scorer:
     async def __aenter__(self) -> Self:
         method = await anyio.to_thread.run_sync(_method, self.config)
         self.method: Method = method
+        for note in method.notes:
+            warnings.warn(note, stacklevel=2)
         self._assembler = Assembler(method.tokenizer)
         async with AsyncExitStack() as stack:
             engine = await stack.enter_async_context(method.engine.open(method.spec))

@@ -306,6 +306,17 @@ def test_plan_counts_documents_windows_and_requests(cli: CommandLine, make_input
     assert figures["windows"] == figures["requests"] == "80"
     assert figures["pairs a document"] == "2.00 (most 2)"
     assert "recommended: any --group" in done.stdout
+    assert figures["generated tokens"] == "at most 80"
+
+
+def test_plan_tells_what_a_server_charges(cli: CommandLine, make_input: Any) -> None:
+    done = cli(
+        "plan", make_input(PAIRS), "--paradigm", "summ-nli", "--reasoning", "--price-in", "0", "--price-out", "10"
+    )
+    figures = dict(re.findall(r"^ *(\S.*?)  +(\S.*?) *$", done.stdout, re.MULTILINE))
+
+    assert figures["generated tokens"] == "at most 8,040"  # 40 texts of 200 tokens, and 40 labels
+    assert figures["price, without a discount for cached tokens"] == "at most about 0.08"
 
 
 @pytest.mark.parametrize("paradigm", ["summ-nli", "sent-nli", "qg-qa"])
