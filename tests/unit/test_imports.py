@@ -20,6 +20,8 @@ LAYERS: list[set[str]] = [
     {"sink", "committing", "stopping", "demonstrations"},
     {"scheduler", "preparation"},
     {"pipeline", "planning", "explaining", "reducing"},
+    {"report"},
+    {"scored_file", "reporting"},
     {"api"},
     {"", "cli", "__main__"},
 ]
