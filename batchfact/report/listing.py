@@ -52,11 +52,14 @@ def list_rows(rows: Sequence[ScoredRow], max_bytes: int) -> Listing:
     documents, places, evidence = _distinct_documents(rows)
     place_of = [None if row.document is None else places[row.document] for row in rows]
     rest = _array(_encoded(replace(row, document=None)) for row in rows), _encoded(place_of)
-    rest_bytes = sum(map(len, rest)) + _FRAME_BYTES
+    room = max_bytes - sum(map(len, rest)) - _FRAME_BYTES
     for document_chars in _DOCUMENT_CHARS:
+        is_last = document_chars == _DOCUMENT_CHARS[-1] and len(rows) <= 1
+        if not is_last and _least_bytes(documents, document_chars) > room:
+            continue
         excerpts = [excerpt(document, evidence[document], document_chars) for document in documents]
         encoded = _array(map(_encoded, excerpts))
-        if rest_bytes + len(encoded) <= max_bytes or (document_chars == _DOCUMENT_CHARS[-1] and len(rows) <= 1):
+        if len(encoded) <= room or is_last:
             return Listing(
                 json=_object(encoded, *rest),
                 num_rows=len(rows),
@@ -65,6 +68,12 @@ def list_rows(rows: Sequence[ScoredRow], max_bytes: int) -> Listing:
                 document_chars=document_chars,
             )
     return list_rows(rows[::2], max_bytes)
+
+
+def _least_bytes(documents: Sequence[str], max_chars: int | None) -> int:
+    """Less than the documents take when shortened: a quick no, since a character has at least a byte."""
+    lengths = map(len, documents)
+    return sum(lengths if max_chars is None else (length for length in lengths if length <= max_chars))
 
 
 def _object(documents: bytes, rows: bytes, places: bytes) -> str:
