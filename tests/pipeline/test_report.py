@@ -117,7 +117,7 @@ def test_a_column_that_was_named_for_labels_must_hold_some(tmp_path: Path) -> No
 
 
 def test_a_file_without_the_verdicts_columns_is_refused(make_input: Any) -> None:
-    with pytest.raises(UsageError, match="no column 'batchfact_label'.*score it first with batchfact run"):
+    with pytest.raises(UsageError, match=r"no column 'batchfact_label'.*score it first with batchfact run"):
         report(make_input(PAIRS))
 
 

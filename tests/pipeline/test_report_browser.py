@@ -16,10 +16,10 @@ from tests.scored_files import finding, row, span, write_scored
 pytestmark = pytest.mark.browser
 
 HOSTILE = "<img src='https://example.org/x.png' onerror='alert(1)'></script><script>alert(2)</script><!-- & "
-DOCUMENT = "👩‍👩‍👧 Zoe\u0301 runs a cafe\u0301 🏳️‍🌈. She sold 3 lamps 🪔 on Monday. The e\u0301clairs were sold out."
-SUMMARY = (
-    "Zoe\u0301 👩‍👩‍👧 runs a bank 🏦. Four 🪔 lamps were sold. The e\u0301clairs were sold out. Nobody 🤷🏽 knows why."
-)
+SOURCE = "👩‍👩‍👧 Zoe\u0301 runs a cafe\u0301 🏳️‍🌈."
+DOCUMENT = SOURCE + " She sold 3 lamps 🪔 on Monday. The e\u0301clairs were sold out."
+FIRST = "Zoe\u0301 👩‍👩‍👧 runs a bank 🏦."
+SUMMARY = FIRST + " Four 🪔 lamps were sold. The e\u0301clairs were sold out. Nobody 🤷🏽 knows why."
 LONG = "Left out. " * 4000 + "The 🪔 cost 5 €. " + "Left out too. " * 4000
 
 ROWS = [
@@ -27,7 +27,7 @@ ROWS = [
         DOCUMENT,
         SUMMARY,
         [
-            finding(SUMMARY, "Zoe\u0301 👩‍👩‍👧 runs a bank 🏦.", evidence=[span(DOCUMENT, "👩‍👩‍👧 Zoe\u0301 runs a cafe\u0301 🏳️‍🌈.")]),
+            finding(SUMMARY, FIRST, evidence=[span(DOCUMENT, SOURCE)]),
             finding(
                 SUMMARY,
                 "Four 🪔 lamps were sold.",

@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 import pytest
 from scipy.stats import binomtest
 
-from batchfact.records import Usage
+from batchfact.records import Label, Usage
 from batchfact.report.figures import ranking_plot, score_plot, verdict_plot
 from batchfact.report.listing import list_rows
 from batchfact.report.page import Page, Settings, Table, Tile, render
@@ -46,7 +46,7 @@ class Elements(HTMLParser):
     def __init__(self, html):
         super().__init__()
         self.tags = []
-        self.inline = {"script": [], "style": []}
+        self.inline: dict[str, list[str]] = {"script": [], "style": []}
         self.feed(html)
 
     def handle_starttag(self, tag, attrs):
@@ -112,10 +112,12 @@ def test_any_summariser_name_can_be_drawn(name):
 
 def test_the_ranking_has_wilsons_interval_and_puts_the_unscored_last():
     tally = Tally()
-    labels = {"a": ["consistent"] * 3 + ["inconsistent"], "b": ["consistent"] * 9 + ["inconsistent"], "c": [None]}
+    good: Label = "consistent"
+    bad: Label = "inconsistent"
+    labels: dict[str, list[Label | None]] = {"a": [good] * 3 + [bad], "b": [good] * 9 + [bad], "c": [None]}
     for name, given in labels.items():
         for label in given:
-            row = ScoredRow(row=0, summary="s", status="ok", label=label, summarizer=name, gold="inconsistent")
+            row = ScoredRow(row=0, summary="s", status="ok", label=label, summarizer=name, gold=bad)
             tally.add(row, Usage(10, 4, 1))
     first, second, third = tally.ranking()
     interval = binomtest(9, 10).proportion_ci(0.95, method="wilson")
@@ -128,7 +130,8 @@ def test_the_ranking_has_wilsons_interval_and_puts_the_unscored_last():
 
 def test_scores_are_counted_in_equal_bins_by_gold_label():
     tally = Tally()
-    for score, gold in [(0.0, None), (0.049, None), (0.05, "consistent"), (1.0, "consistent"), (None, "consistent")]:
+    given: list[tuple[float | None, Label | None]] = [(0.0, None), (0.049, None), (0.05, "consistent")]
+    for score, gold in [*given, (1.0, "consistent"), (None, "consistent")]:
         tally.add(ScoredRow(row=0, summary="s", status="ok", score=score, gold=gold), Usage())
 
     assert tally.scores["no gold label"][:2] == [2, 0]
