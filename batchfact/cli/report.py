@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import sys
+from importlib.util import find_spec
 from typing import Annotated
 
 import typer
+
+from batchfact.errors import UsageError
 
 PAGE = "The page"
 COLUMNS = "Columns (found by their usual names unless given)"
@@ -50,6 +53,8 @@ def report(
     ] = None,
 ) -> None:
     """Make one page of a scored file, to look at in a browser: figures, and each summary with its flagged spans."""
+    if any(find_spec(name) is None for name in ("matplotlib", "scipy")):
+        raise UsageError("batchfact report draws with matplotlib and counts with scipy: pip install 'batchfact[eval]'")
     from batchfact.reporting import write_report
     from batchfact.scored_file import ColumnOptions
 

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from importlib.resources import files
 
 from jinja2 import Environment, StrictUndefined
-from markupsafe import Markup
 from msgspec import Struct
+from msgspec.structs import replace
 
 from batchfact import __version__
 from batchfact.report.figures import Plot
@@ -61,24 +61,16 @@ class Page(Struct, frozen=True, kw_only=True):
     list_notes: tuple[str, ...] = ()
 
 
-class _InlinePlot(Struct, frozen=True):
-    title: str
-    svg: Markup
-    note: str
-
-
 def render(page: Page) -> str:
     """The page as HTML."""
     css, script = _asset("page.css"), "\n".join(map(_asset, _SCRIPTS))
     template = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    # Our own files, SVG that a plotting library wrote, and JSON whose angle brackets are escaped; data is in none else.
     return template.from_string(_asset("page.html")).render(
         page=page,
         version=__version__,
         policy=content_policy(css, script),
-        css=Markup(css),  # noqa: S704
-        script=Markup(script),  # noqa: S704
-        data=Markup(page.listing.json),  # noqa: S704
+        css=css,
+        script=script,
         plots=_inlined(page.plots),
     )
 
@@ -100,10 +92,9 @@ def content_policy(css: str, script: str) -> str:
     )
 
 
-def _inlined(plots: Sequence[Plot]) -> list[_InlinePlot]:
+def _inlined(plots: Sequence[Plot]) -> list[Plot]:
     return [
-        _InlinePlot(plot.title, Markup(inline_svg(plot.svg, f"plot{place}-", plot.description)), plot.note)  # noqa: S704
-        for place, plot in enumerate(plots)
+        replace(plot, svg=inline_svg(plot.svg, f"plot{place}-", plot.description)) for place, plot in enumerate(plots)
     ]
 
 

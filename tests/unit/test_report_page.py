@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+from collections.abc import Sequence
 from html.parser import HTMLParser
 
 import pytest
@@ -114,7 +115,7 @@ def test_the_ranking_has_wilsons_interval_and_puts_the_unscored_last():
     tally = Tally()
     good: Label = "consistent"
     bad: Label = "inconsistent"
-    labels: dict[str, list[Label | None]] = {"a": [good] * 3 + [bad], "b": [good] * 9 + [bad], "c": [None]}
+    labels: dict[str, Sequence[Label | None]] = {"a": [good] * 3 + [bad], "b": [good] * 9 + [bad], "c": [None]}
     for name, given in labels.items():
         for label in given:
             row = ScoredRow(row=0, summary="s", status="ok", label=label, summarizer=name, gold=bad)
