@@ -53,12 +53,14 @@ class RowList {
   draw() {
     const first = this.page * PAGE_ROWS;
     const shown = this.matches.slice(first, first + PAGE_ROWS);
+    const hadFocus = this.list.contains(document.activeElement);
     this.list.replaceChildren(...shown.map((row, index) => this.item(row, first + index)));
     this.list.start = first + 1;
     if (!shown.length) this.list.append(make("li", { class: "empty" }, "No summary fits these filters."));
     const [found, all] = [this.matches.length, this.rows.length];
     this.count.textContent = found === all ? `${number(all)} summaries` : `${number(found)} of ${number(all)} summaries`;
     this.drawPager();
+    if (hadFocus) this.head(this.cursor)?.focus({ preventScroll: true });
   }
 
   drawPager() {
@@ -146,7 +148,8 @@ class RowList {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     const target = event.target;
     const isTyping = target.matches("input, select, textarea");
-    if (event.key === "Escape") this.leave(target, isTyping);
+    if (event.key === "Escape" && isTyping) this.leaveField(target);
+    else if (event.key === "Escape" && this.open) this.toggle(this.matches.indexOf(this.open));
     else if (isTyping) return;
     else if (event.key === "/") this.form.elements.query.focus();
     else if (event.key === "j") this.move(1);
@@ -154,17 +157,13 @@ class RowList {
     else if (event.key === "ArrowDown" && target.matches("button.head")) this.move(1);
     else if (event.key === "ArrowUp" && target.matches("button.head")) this.move(-1);
     else return;
-    if (event.key !== "Escape") event.preventDefault();
+    event.preventDefault();
   }
 
-  /** Escape: out of a field first, then out of the opened row. */
-  leave(target, isTyping) {
-    if (isTyping) {
-      target.blur();
-      this.head(this.cursor)?.focus();
-    } else if (this.open) {
-      this.toggle(this.matches.indexOf(this.open));
-    }
+  /** Out of a field and into the list; what was typed stays. */
+  leaveField(field) {
+    field.blur();
+    this.head(this.cursor)?.focus();
   }
 
   /** A link that ends in #row-17 opens that row. */
