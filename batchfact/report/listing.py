@@ -15,7 +15,8 @@ from batchfact.records import Span
 from batchfact.report.excerpts import excerpt
 from batchfact.report.rows import ScoredRow
 
-_DOCUMENT_CHARS = (None, 32_000, 24_000, 16_000, 12_000, 8_000, 6_000, 4_000, 3_000, 2_000, 1_500, 1_000, 700, 500, 350, 250)
+_SHORTER = (32_000, 24_000, 16_000, 12_000, 8_000, 6_000, 4_000, 3_000, 2_000, 1_500, 1_000, 700, 500, 350, 250)
+_DOCUMENT_CHARS = (None, *_SHORTER)
 """How much of each document is shown, tried in this order until all documents fit."""
 
 _FRAME_BYTES = 64
