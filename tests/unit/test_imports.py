@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).parents[2] / "batchfact"
 
 LAYERS: list[set[str]] = [
     {"records", "errors", "durable"},
-    {"config"},
+    {"calibration", "config"},
     {"text", "engines.base", "prompts", "progress", "metadata"},
     {"paradigms"},
     {"models", "spill", "input_files", "run_file", "journal_parts", "journal_merging"},
