@@ -129,7 +129,7 @@ class ScoredFile:
                 message=msgspec.convert(message, str | None),
                 findings=tuple(map(_finding, own["findings"][index] or ())),
                 id=names["id"][index],
-                gold=None if gold[index] is None else _GOLD[gold[index]],
+                gold=_gold(gold[index]),
                 summarizer=names["summarizer"][index],
                 dataset=names["dataset"][index],
                 error_types=_listed(error_types[index]),
@@ -215,14 +215,15 @@ def _require(given: str, schema: pa.Schema, column: str, option: str) -> None:
 def _foreign_label(shard: Shard, column: str) -> str | None:
     """What is wrong with a column of labels, or nothing."""
     values = pq.read_table(shard.path, filesystem=shard.filesystem, columns=[column]).column(0).unique().to_pylist()
-    foreign = next((value for value in values if value is not None and not _is_gold(value)), None)
+    foreign = next((value for value in values if value is not None and _gold(value) is None), None)
     if foreign is None:
         return None
     return f"column {column!r} holds {foreign!r}; labels are 1 or 0, true or false, consistent or inconsistent"
 
 
-def _is_gold(value: Any) -> bool:
-    return isinstance(value, (str, int, float)) and value in _GOLD
+def _gold(value: Any) -> Label | None:
+    key = value.strip().casefold() if isinstance(value, str) else value
+    return _GOLD.get(key) if isinstance(key, str | int | float) else None
 
 
 # Values
