@@ -20,9 +20,10 @@ from batchfact.input_files import open_filesystem
 from batchfact.output_files import check_folder, output_kind, whole_output
 from batchfact.report.figures import Plot, ranking_plot, score_plot, verdict_plot
 from batchfact.report.listing import Listing, list_rows
-from batchfact.report.page import Page, Settings, Table, Tile, render
+from batchfact.report.page import Page, Section, Settings, Table, Tile, render
 from batchfact.report.rows import ScoredRow
 from batchfact.report.tally import CONFIDENCE, Ranked, Tally
+from batchfact.reporting_metrics import measured
 from batchfact.scored_file import ColumnOptions, ScoredFile, open_scored
 
 MAX_PAGE_BYTES = 25_000_000
@@ -89,14 +90,12 @@ def make_html(file: ScoredFile, name: str, max_rows: int) -> tuple[str, int]:
         if row.row % step == 0:
             kept.append(row)
     listing = list_rows(kept, MAX_PAGE_BYTES - _REST_BYTES)
-    ranking = tally.ranking()
     page = Page(
         source=name,
         lead=_lead(file),
         notes=_notes(file),
         tiles=_tiles(tally),
-        plots=_plots(file, tally, ranking),
-        tables=tuple([_ranking_table(ranking)] if ranking else []),
+        sections=_sections(file, tally),
         settings=_settings(file.metadata),
         listing=listing,
         list_notes=_list_notes(listing, file.num_rows),
@@ -154,6 +153,13 @@ def _tiles(tally: Tally) -> tuple[Tile, ...]:
     )
 
 
+def _sections(file: ScoredFile, tally: Tally) -> tuple[Section, ...]:
+    ranking = tally.ranking()
+    tables = (_ranking_table(ranking),) if ranking else ()
+    overview = Section(title="Overview", plots=_plots(file, tally, ranking), tables=tables)
+    return (overview, measured(file)) if tally.gold else (overview,)
+
+
 def _plots(file: ScoredFile, tally: Tally, ranking: Sequence[Ranked]) -> tuple[Plot, ...]:
     plots = [verdict_plot(tally.labels, tally.statuses)]
     if tally.scores:
@@ -176,7 +182,9 @@ def _ranking_table(ranking: Sequence[Ranked]) -> Table:
     note = f"Of the scored summaries, with Wilson's {CONFIDENCE:.0%} interval."
     if len(ranking) > len(rows):
         note += f" The first {len(rows)} of {len(ranking):,} summarisers."
-    return Table(title="Summarisers", columns=columns[:width], rows=tuple(row[:width] for row in rows), note=note)
+    return Table(
+        title="Summarisers", columns=columns[:width], rows=tuple(row[:width] for row in rows), note=note, is_folded=True
+    )
 
 
 def _list_notes(listing: Listing, num_rows: int) -> tuple[str, ...]:

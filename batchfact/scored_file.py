@@ -84,6 +84,7 @@ class ScoredFile:
         self.metadata = metadata
         self.columns = columns
         self.warnings = warnings
+        self._schema = schema
         self._shard = shard
         self._source = Source(
             [shard],
@@ -92,6 +93,11 @@ class ScoredFile:
             summary_column=columns.summary,
             is_folder=False,
         )
+
+    def has_numbers(self, column: str) -> bool:
+        """Whether there is such a column, and its type is one of numbers."""
+        kind = self._schema.field(column).type if column in self._schema.names else pa.string()
+        return bool(pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_decimal(kind))
 
     def rows(self) -> Iterator[tuple[ScoredRow, Usage]]:
         """Each row with what it cost, in the file's order.

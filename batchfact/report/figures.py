@@ -5,17 +5,15 @@ Counts flow in; SVG documents by matplotlib flow out, with the words that stand 
 
 from __future__ import annotations
 
-import functools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from msgspec import Struct
 
-from batchfact.report.svg import SETTINGS, draw
+from batchfact.report.svg import draw, drawing
 from batchfact.report.tally import SCORE_BINS, Ranked
 
 WIDTH_INCHES = 5.2
@@ -37,16 +35,7 @@ class Plot(Struct, frozen=True, kw_only=True):
     note: str = ""
 
 
-def _styled(plot: Callable[..., Plot]) -> Callable[..., Plot]:
-    @functools.wraps(plot)
-    def drawn(*args: object, **kwargs: object) -> Plot:
-        with mpl.rc_context(SETTINGS):
-            return plot(*args, **kwargs)
-
-    return drawn
-
-
-@_styled
+@drawing()
 def verdict_plot(labels: Mapping[str, int], statuses: Mapping[str, int]) -> Plot:
     """Rows by label; those without one by their status."""
     unscored = {status.replace("_", " "): rows for status, rows in statuses.items() if status != "ok"}
@@ -65,7 +54,7 @@ def verdict_plot(labels: Mapping[str, int], statuses: Mapping[str, int]) -> Plot
     return Plot(title="Verdicts", svg=draw(figure), description=f"Rows by verdict: {words}.")
 
 
-@_styled
+@drawing()
 def score_plot(scores: Mapping[str, Sequence[int]], threshold: float | None) -> Plot:
     """The histogram of scores, stacked by gold labels where there are some."""
     has_gold = any(name in _COLOUR for name in scores)
@@ -102,7 +91,7 @@ def score_plot(scores: Mapping[str, Sequence[int]], threshold: float | None) -> 
     return Plot(title="Scores", svg=draw(figure), description=description)
 
 
-@_styled
+@drawing()
 def ranking_plot(ranking: Sequence[Ranked]) -> Plot:
     """The share of consistent summaries of each summariser, with its interval."""
     shown = [(_short(each.name), each.share) for each in ranking if each.share is not None][:MAX_RANKED]
@@ -119,6 +108,25 @@ def ranking_plot(ranking: Sequence[Ranked]) -> Plot:
     words = "; ".join(f"{name} {share.value:.0%}" for name, share in shown[:5])
     more = f"The first {MAX_RANKED} of {len(ranking)}; the table has all." if len(ranking) > len(shown) else ""
     return Plot(title="Summarisers", svg=draw(figure), description=f"From the best: {words}.", note=more)
+
+
+def fitted_plot(title: str, figure: Figure, system: str) -> Plot:
+    """A figure of an evaluation of one system, made to fit the page.
+
+    The title stands above it on the page, and the legend below its axes, where it hides nothing; the system is the same
+    all over the page. It must be made, and made to fit, inside `svg.drawing`.
+    """
+    for axes in figure.axes:
+        axes.set_title("")
+        handles, labels = axes.get_legend_handles_labels()
+        legend = axes.get_legend()
+        if len(handles) > 1:
+            names = [label.removeprefix(f"{system}, ") for label in labels]
+            below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.16), "ncols": 2}
+            axes.legend(handles, names, fontsize=8, frameon=False, **below)
+        elif legend is not None:
+            legend.remove()
+    return Plot(title=title, svg=draw(figure), description=f"{title}; the tables have its numbers.")
 
 
 def _axes(height_inches: float) -> tuple[Figure, Axes]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import itertools
 from collections.abc import Sequence
 from importlib.resources import files
 
@@ -38,6 +39,16 @@ class Table(Struct, frozen=True, kw_only=True):
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     note: str = ""
+    is_folded: bool = False
+
+
+class Section(Struct, frozen=True, kw_only=True):
+    """A titled part of the page: its open tables, its figures, and its folded tables."""
+
+    title: str
+    plots: tuple[Plot, ...] = ()
+    tables: tuple[Table, ...] = ()
+    note: str = ""
 
 
 class Settings(Struct, frozen=True):
@@ -48,13 +59,15 @@ class Settings(Struct, frozen=True):
 
 
 class Page(Struct, frozen=True, kw_only=True):
-    """All that the page shows. `lead` is the line below the title, `list_notes` stand above the list of summaries."""
+    """All that the page shows. `lead` is the line below the title, `tiles` stand at the head of the first section.
+
+    `list_notes` stand above the list of summaries.
+    """
 
     source: str
     lead: str
     tiles: tuple[Tile, ...]
-    plots: tuple[Plot, ...]
-    tables: tuple[Table, ...]
+    sections: tuple[Section, ...]
     settings: tuple[Settings, ...]
     listing: Listing
     notes: tuple[str, ...] = ()
@@ -66,12 +79,11 @@ def render(page: Page) -> str:
     css, script = _asset("page.css"), "\n".join(map(_asset, _SCRIPTS))
     template = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     return template.from_string(_asset("page.html")).render(
-        page=page,
+        page=replace(page, sections=_inlined(page.sections)),
         version=__version__,
         policy=content_policy(css, script),
         css=css,
         script=script,
-        plots=_inlined(page.plots),
     )
 
 
@@ -92,10 +104,15 @@ def content_policy(css: str, script: str) -> str:
     )
 
 
-def _inlined(plots: Sequence[Plot]) -> list[Plot]:
-    return [
-        replace(plot, svg=inline_svg(plot.svg, f"plot{place}-", plot.description)) for place, plot in enumerate(plots)
-    ]
+def _inlined(sections: Sequence[Section]) -> tuple[Section, ...]:
+    numbers = itertools.count(1)
+    return tuple(
+        replace(section, plots=tuple(_inline(plot, next(numbers)) for plot in section.plots)) for section in sections
+    )
+
+
+def _inline(plot: Plot, number: int) -> Plot:
+    return replace(plot, svg=inline_svg(plot.svg, f"plot{number}-", plot.description))
 
 
 def _asset(name: str) -> str:

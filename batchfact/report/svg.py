@@ -6,10 +6,11 @@ its own needs, with ids that are its own on the page and the page's colour names
 
 from __future__ import annotations
 
+import contextlib
 import io
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 from xml.etree import ElementTree as ET
 
@@ -36,7 +37,7 @@ _POINT = re.compile(r"(\d+(?:\.\d+)?)pt")
 ET.register_namespace("", _SVG)
 ET.register_namespace("xlink", _XLINK)
 
-SETTINGS: dict[str, Any] = {
+_SETTINGS: Mapping[str, Any] = {
     "svg.fonttype": "none",  # text stays text: it can be searched, and the page's font draws it
     "svg.hashsalt": "batchfact",  # equal figures give equal files
     "text.parse_math": False,  # a `$` in a summariser's name is no formula
@@ -50,10 +51,17 @@ SETTINGS: dict[str, Any] = {
 }
 
 
+@contextlib.contextmanager
+def drawing(style: Mapping[str, Any] = {}) -> Iterator[None]:  # it is only read
+    """A block, or a function, in which figures get the page's settings, with `style` for what those leave open."""
+    with mpl.rc_context({**style, **_SETTINGS}):
+        yield
+
+
 def draw(figure: Figure) -> str:
-    """The figure as an SVG document. Figures must be made inside `mpl.rc_context(SETTINGS)` as well."""
+    """The figure as an SVG document; to be called inside `drawing`, where the figure was made."""
     buffer = io.StringIO()
-    with mpl.rc_context(SETTINGS), warnings.catch_warnings():
+    with warnings.catch_warnings():
         # The browser draws the text with fonts of its own, so a character that matplotlib's font lacks is no loss.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})

@@ -14,6 +14,7 @@ from batchfact.reporting import MAX_PAGE_BYTES, write_report
 from batchfact.scored_file import ColumnOptions
 from tests.pipeline.command_line import PAIRS, CommandLine
 from tests.scored_files import METADATA, finding, row, write_scored
+from tests.unit.scored_files import facts
 
 ROW = row("A long document.", "It is short.", [finding("It is short.", "It is short.")])
 
@@ -47,6 +48,30 @@ def test_the_settings_and_counts_of_the_run_are_said(tmp_path: Path) -> None:
     assert "m · sent-nli · threshold 0.4 · 4 rows" in html
     assert "40.0% from the prefix cache" in html
     assert "threshold 0.4" in html
+
+
+def test_where_there_are_gold_labels_the_metrics_are_shown(tmp_path: Path) -> None:
+    good = row("d", "s", [finding("s", "s", "consistent")])
+    rows = [{**(good if number % 4 else ROW), "label": int(number % 2), "dataset": "news"} for number in range(40)]
+    html = report(write_scored(tmp_path / "s.parquet", rows, metadata=facts(threshold=0.4))).read_text("utf-8")
+
+    assert "Against gold labels" in html
+    # Of 20 inconsistent rows 10 are found, of 20 consistent ones all: (0.5 + 1) / 2.
+    assert re.search(r"<td>75\.00 \[\d+\.\d, \d+\.\d\]</td>", html)
+    assert "ROC curve" in html and "Reliability" in html
+    assert "Against gold labels" not in report(write_scored(tmp_path / "t.parquet", [ROW])).read_text("utf-8")
+
+
+def test_metrics_need_the_runs_settings(tmp_path: Path) -> None:
+    path = write_scored(tmp_path / "s.parquet", [{**ROW, "label": 1}], metadata=None)
+
+    assert "There are no metrics" in report(path).read_text("utf-8")
+
+
+def test_a_column_named_score_that_holds_text_is_no_hindrance(tmp_path: Path) -> None:
+    path = write_scored(tmp_path / "s.parquet", [{**ROW, "label": 1, "score": "high"}])
+
+    assert "Against gold labels" in report(path).read_text("utf-8")
 
 
 def test_an_early_exit_is_said(tmp_path: Path) -> None:

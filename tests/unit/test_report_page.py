@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from html.parser import HTMLParser
 
 import pytest
+from msgspec.structs import replace
 from scipy.stats import binomtest
 
 from batchfact.records import Label, Usage
 from batchfact.report.figures import ranking_plot, score_plot, verdict_plot
 from batchfact.report.listing import list_rows
-from batchfact.report.page import Page, Settings, Table, Tile, render
+from batchfact.report.page import Page, Section, Settings, Table, Tile, render
 from batchfact.report.rows import ScoredRow
 from batchfact.report.svg import inline_svg
 from batchfact.report.tally import Tally
@@ -27,12 +28,15 @@ def page(**changes):
     tally = Tally()
     tally.add(row, Usage())
     plots = (verdict_plot(tally.labels, tally.statuses), score_plot({}, 0.5), ranking_plot(tally.ranking()))
+    table = Table(title=HOSTILE, columns=(HOSTILE,), rows=((HOSTILE,),), note=HOSTILE)
     fields = {
         "source": HOSTILE,
         "lead": HOSTILE,
         "tiles": (Tile(HOSTILE, HOSTILE, HOSTILE),),
-        "plots": plots,
-        "tables": (Table(title=HOSTILE, columns=(HOSTILE,), rows=((HOSTILE,),), note=HOSTILE),),
+        "sections": (
+            Section(title=HOSTILE, plots=plots, tables=(table, replace(table, is_folded=True)), note=HOSTILE),
+            Section(title=HOSTILE, plots=plots),
+        ),
         "settings": (Settings(HOSTILE, ((HOSTILE, HOSTILE),)),),
         "listing": list_rows([row], 10_000),
         "notes": (HOSTILE,),
