@@ -53,8 +53,8 @@ def report(
     ] = None,
 ) -> None:
     """Make one page of a scored file, to look at in a browser: figures, and each summary with its flagged spans."""
-    if any(find_spec(name) is None for name in ("matplotlib", "scipy")):
-        raise UsageError("batchfact report draws with matplotlib and counts with scipy: pip install 'batchfact[eval]'")
+    if any(find_spec(name) is None for name in ("matplotlib", "scipy", "sklearn")):
+        raise UsageError("batchfact report needs matplotlib, scipy and scikit-learn: pip install 'batchfact[eval]'")
     from batchfact.reporting import write_report
     from batchfact.scored_file import ColumnOptions
 

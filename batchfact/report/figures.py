@@ -17,7 +17,7 @@ from batchfact.report.svg import draw, drawing
 from batchfact.report.tally import SCORE_BINS, Ranked
 
 WIDTH_INCHES = 5.2
-MAX_RANKED = 25
+MAX_RANKED = 16
 """Summarisers in the figure; the table beside it has all."""
 
 _MAX_NAME_CHARS = 28

@@ -52,9 +52,9 @@ _SETTINGS: Mapping[str, Any] = {
 
 
 @contextlib.contextmanager
-def drawing(style: Mapping[str, Any] = {}) -> Iterator[None]:  # it is only read
+def drawing(style: Mapping[str, Any] | None = None) -> Iterator[None]:
     """A block, or a function, in which figures get the page's settings, with `style` for what those leave open."""
-    with mpl.rc_context({**style, **_SETTINGS}):
+    with mpl.rc_context({**(style or {}), **_SETTINGS}):
         yield
 
 
