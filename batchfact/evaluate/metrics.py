@@ -143,16 +143,17 @@ def recall_of(label: int, gold: Labels, predicted: Labels) -> Metric:
 
 def confusion(gold: Labels, predicted: Labels) -> Confusion:
     """Counts over rows with a gold label; unscored rows are counted apart."""
-    scored = predicted != NONE
-    counts = confusion_matrix(gold[scored], predicted[scored], labels=[INCONSISTENT, CONSISTENT])
-    (true_positives, false_negatives), (false_positives, true_negatives) = counts.tolist()
+    called = [INCONSISTENT, CONSISTENT, NONE]
+    counts = confusion_matrix(gold, predicted, labels=called) if gold.size else np.zeros((3, 3), int)
+    true_positives, false_negatives, unscored_positives = counts[0].tolist()
+    false_positives, true_negatives, unscored_negatives = counts[1].tolist()
     return Confusion(
         true_positives=true_positives,
         false_positives=false_positives,
         true_negatives=true_negatives,
         false_negatives=false_negatives,
-        unscored_positives=int(np.sum(gold[~scored] == INCONSISTENT)),
-        unscored_negatives=int(np.sum(gold[~scored] == CONSISTENT)),
+        unscored_positives=unscored_positives,
+        unscored_negatives=unscored_negatives,
     )
 
 

@@ -109,7 +109,7 @@ def roc(runs: Sequence[Run]) -> Figure | None:
     if not count:
         return None
     axes.plot([0, 1], [0, 1], color="0.7", linestyle=":")
-    axes.legend(fontsize="small")
+    figure.legend(loc="outside lower center", fontsize="small")
     return figure
 
 
@@ -129,7 +129,7 @@ def reliability(evaluation: Evaluation) -> Figure | None:
     if not count:
         return None
     axes.plot([0, 1], [0, 1], color="0.7", linestyle=":")
-    axes.legend(fontsize="small")
+    figure.legend(loc="outside lower center", fontsize="small")
     return figure
 
 
@@ -147,7 +147,7 @@ def lengths(evaluation: Evaluation, text: str) -> Figure | None:
         axes.plot([place for place, _ in points], [value for _, value in points], marker="o", label=system)
     axes.set_xticks(range(len(lows)), ticks)
     axes.set_ylim(0, 1)
-    axes.legend(fontsize="small")
+    figure.legend(loc="outside lower center", fontsize="small")
     return figure
 
 
@@ -172,7 +172,7 @@ def error_types(evaluation: Evaluation) -> Figure | None:
     axes.set_yticks([row + 0.4 - height / 2 for row in range(len(names))], names)
     axes.invert_yaxis()
     axes.set_xlim(0, 1)
-    axes.legend(fontsize="small")
+    figure.legend(loc="outside lower center", fontsize="small")
     return figure
 
 
@@ -193,7 +193,7 @@ def shots(evaluation: Evaluation) -> Figure | None:
             capsize=3,
             label=f"{system}, {dataset}",
         )
-    axes.legend(fontsize="small")
+    figure.legend(loc="outside lower center", fontsize="small")
     return figure
 
 

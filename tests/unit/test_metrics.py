@@ -79,11 +79,8 @@ def test_calibration_error_by_hand() -> None:
     scores = np.array([0.85, 0.85, 0.35, 0.30])
     bins = metrics.reliability(gold, scores)
 
-    assert [(each.low, each.rows, each.consistent) for each in bins] == [
-        (pytest.approx(0.2), 1, 1.0),
-        (pytest.approx(0.3), 1, 1.0),
-        (pytest.approx(0.8), 2, 0.5),
-    ]
+    assert [each.low for each in bins] == pytest.approx([0.2, 0.3, 0.8])
+    assert [(each.rows, each.consistent) for each in bins] == [(1, 1.0), (1, 1.0), (2, 0.5)]
     expected = (0.70 + 0.65 + 2 * 0.35) / 4
     assert value(metrics.expected_calibration_error(bins)) == pytest.approx(expected)
 
@@ -112,7 +109,8 @@ def test_the_spread_of_repeated_runs_is_that_of_a_sample() -> None:
     found = metrics.spread((Measured(0.5), Measured(0.7), Measured(0.6)))
 
     assert isinstance(found, Spread)
-    assert (found.mean, found.deviation, found.runs) == (pytest.approx(0.6), pytest.approx(0.1), 3)
+    assert (found.mean, found.deviation) == pytest.approx((0.6, 0.1))
+    assert found.runs == 3
     assert metrics.spread((Measured(0.5),)).deviation is None
     assert metrics.spread((Measured(0.5), Absent("why"))) == Absent("why")
 
@@ -121,6 +119,7 @@ def test_the_spread_of_repeated_runs_is_that_of_a_sample() -> None:
 
 ALL_ONE = np.ones(4, np.int8)
 NOTHING = np.empty(0, np.int8)
+EIGHT = np.arange(8, dtype=np.float64)
 
 
 def test_one_class_has_no_balanced_accuracy() -> None:
@@ -136,16 +135,16 @@ def test_constant_scores_have_no_auc_and_no_correlation() -> None:
     constant = np.full(8, 0.5)
 
     assert reason(metrics.roc_auc(GOLD, constant)) == "all scores are the same"
-    assert reason(metrics.pearson(np.arange(8.0), constant)) == "all scores are the same"
-    assert reason(metrics.spearman(constant, np.arange(8.0))) == "all human ratings are the same"
+    assert reason(metrics.pearson(EIGHT, constant)) == "all scores are the same"
+    assert reason(metrics.spearman(constant, EIGHT)) == "all human ratings are the same"
 
 
 def test_nothing_scored_and_nothing_rated() -> None:
     unscored = np.full(8, np.nan)
 
     assert reason(metrics.roc_auc(GOLD, unscored)) == "no row is scored"
-    assert reason(metrics.pearson(unscored, np.arange(8.0))) == "there are no human ratings"
-    assert reason(metrics.pearson(np.array([1.0, 2.0]), np.array([0.1, 0.2]))).startswith("fewer than three")
+    assert reason(metrics.pearson(unscored, EIGHT)) == "there are no human ratings"
+    assert reason(metrics.pearson(EIGHT[:2], EIGHT[:2])).startswith("fewer than three")
     assert reason(metrics.accuracy(NOTHING, NOTHING)) == "no rows with a gold label"
     assert reason(metrics.balanced_accuracy(NOTHING, NOTHING)) == "no rows with a gold label"
     assert reason(metrics.kappa(ALL_ONE, np.full(4, -1, np.int8))) == "no row is scored by both"
@@ -159,9 +158,10 @@ def test_the_same_seed_gives_the_same_interval() -> None:
     first = metrics.balanced_accuracy_interval(GOLD, CALLED, seed=3)
 
     assert first == metrics.balanced_accuracy_interval(GOLD, CALLED, seed=3)
+    assert isinstance(first, Measured) and first.low is not None and first.high is not None
     assert first.low < first.value < first.high
-    draws = [metrics.balanced_accuracy_draws(GOLD, CALLED, seed=seed) for seed in (3, 4)]
-    assert not np.array_equal(*draws)
+    draws = [metrics.balanced_accuracy_draws(GOLD, CALLED, seed=seed).tolist() for seed in (3, 4)]
+    assert draws[0] != draws[1]
 
 
 def test_the_interval_is_that_of_resampling_the_rows_of_each_class() -> None:
