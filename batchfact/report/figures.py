@@ -45,7 +45,7 @@ def verdict_plot(labels: Mapping[str, int], statuses: Mapping[str, int]) -> Plot
     total = max(sum(counts.values()), 1)
     figure, axes = _axes(0.7 + 0.34 * len(counts))
     bars = axes.barh(list(counts), list(counts.values()), color=[_COLOUR.get(name, _OTHER) for name in counts])
-    axes.bar_label(bars, [f"{rows:,} ({rows / total:.0%})" for rows in counts.values()], padding=4)
+    axes.bar_label(bars, [f"{rows:,} ({rows / total:.1%})" for rows in counts.values()], padding=4)
     axes.invert_yaxis()
     axes.set_xlabel("rows")
     axes.margins(x=0.22)
@@ -98,7 +98,7 @@ def ranking_plot(ranking: Sequence[Ranked]) -> Plot:
     figure, axes = _axes(0.8 + 0.3 * len(shown))
     for place, (_, share) in enumerate(shown):
         axes.plot([share.low, share.high], [place, place], color="#5f6b7a", linewidth=2, solid_capstyle="round")
-        axes.plot([share.value], [place], "o", color="#1d6fb8", markersize=6)
+        axes.plot([share.value], [place], "o", color="#1d6fb8", markersize=6, clip_on=False)
     axes.set_yticks(range(len(shown)), [name for name, _ in shown])
     axes.set_ylim(len(shown) - 0.5, -0.5)
     axes.set_xlim(0, 1)
