@@ -13,6 +13,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from batchfact.calibration import Calibration
 from batchfact.errors import UsageError
 from batchfact.records import PairStatus
 
@@ -136,15 +137,22 @@ class FoldPolicy(Struct, frozen=True, kw_only=True):
     A score at or above `threshold` counts as consistent: of a finding, and of the pair. `aggregation`: any inconsistent
     finding decides; the mean of the findings' scores; the share of findings that are consistent. A finding whose labels
     hold less than `min_label_mass` of the full vocabulary's probability is unknown: the model did not want to answer.
+    With a `calibration`, scores are compared with the threshold after it, over as many findings as the pair has.
     """
 
     threshold: float = 0.5
     aggregation: Aggregation = "any"
     min_label_mass: float = 0.01
+    calibration: Calibration | None = None
 
     def __post_init__(self) -> None:
         require(0 < self.threshold < 1, "--threshold must lie between 0 and 1", self.threshold)
         require(0 <= self.min_label_mass < 1, "--min-label-mass must lie in [0, 1)", self.min_label_mass)
+        require(
+            self.calibration is None or self.aggregation != "share",
+            "--calibration is for scores, and --aggregation share counts labels: leave one of them out",
+            f"--aggregation {self.aggregation}",
+        )
 
 
 class OutputOptions(Struct, frozen=True, kw_only=True):

@@ -15,7 +15,8 @@ import msgspec
 from msgspec import Struct
 
 from batchfact.assembly import Assembler
-from batchfact.config import CHEN, Identity, RunConfig
+from batchfact.calibration import read_calibration
+from batchfact.config import FoldPolicy, Identity, RunConfig
 from batchfact.demonstrations import Shown, prepare_shots
 from batchfact.disk_space import check_journal_space
 from batchfact.engines.base import EngineFactory, EngineSpec, EstimatingTokenizer, Server, Tokenizer, find_engine
@@ -31,6 +32,7 @@ from batchfact.paradigms.program import Paradigm, Running
 from batchfact.paradigms.shots import held_out
 from batchfact.prompts.loader import PromptBook, shipped_texts
 from batchfact.records import DocumentGroup, Outcome, Template
+from batchfact.settings import method_facts, reasons, unfit
 from batchfact.sink import check_output
 from batchfact.source import Source, open_source
 
@@ -133,7 +135,7 @@ def prepare_method(config: RunConfig, *, log_file: Path | None, compiles: bool, 
         extra=runtime.engine_args,
         server=server,
     )
-    reasoning = _reasons(identity, entry)
+    reasoning = reasons(identity, entry)
     described = engine.describe(spec)
     tokenizer = engine.load_tokenizer(spec)
     prompts = make_prompts(identity, entry, tokenizer, reasoning=reasoning)
@@ -148,6 +150,7 @@ def prepare_method(config: RunConfig, *, log_file: Path | None, compiles: bool, 
         demonstrations=shown.prompt,
         contexts=make_contexts(identity, counters, max_model_len),
     )
+    facts = _method_identity(identity, entry, spec, described, prompts, shown, reasoning=reasoning)
     return Method(
         entry=entry,
         reasoning=reasoning,
@@ -156,17 +159,14 @@ def prepare_method(config: RunConfig, *, log_file: Path | None, compiles: bool, 
         tokenizer=tokenizer,
         paradigm=held_out(paradigm, shown.documents) if shown.documents else paradigm,
         prompts=prompts,
-        identity=_method_identity(identity, entry, spec, described, prompts, shown, reasoning=reasoning),
-        notes=(*engine_notes, *_sampling_notes(identity, reasoning=reasoning)),
+        identity=facts,
+        notes=(
+            *engine_notes,
+            *_sampling_notes(identity, reasoning=reasoning),
+            *_calibration_notes(config, entry, facts),
+        ),
         max_model_len=max_model_len,
     )
-
-
-def _reasons(identity: Identity, entry: ModelEntry | None) -> bool:
-    """Whether the model reasons before each label: what is asked for, or else what the model was made for."""
-    if identity.paradigm in CHEN:
-        return identity.paradigm == "cot"
-    return (entry is not None and entry.reasoning) if identity.reasoning is None else identity.reasoning
 
 
 def make_counters(tokenizer: Tokenizer) -> Counters:
@@ -284,7 +284,7 @@ def _refuse_other_fold(prepared: Prepared) -> None:
     kept = None if prepared.config.runtime.restart else read_run(prepared.journal)
     if kept is None or not kept.runtime.get("early_exit"):
         return
-    if kept.fold.get("policy") != msgspec.to_builtins(prepared.config.fold):
+    if msgspec.convert(kept.fold.get("policy"), FoldPolicy) != prepared.config.fold:
         raise UsageError(
             f"the rows in {prepared.journal} were scored with --early-exit under another threshold or aggregation: "
             "their scores are only upper bounds; keep those options, or run with --restart"
@@ -353,6 +353,21 @@ def _sampling_notes(identity: Identity, *, reasoning: bool) -> tuple[str, ...]:
     if identity.temperature > 0 and not writes:
         return ("--temperature changes nothing here: no text is written; add --reasoning or --label-mode parse",)
     return ()
+
+
+def _calibration_notes(config: RunConfig, entry: ModelEntry | None, facts: Mapping[str, Any]) -> tuple[str, ...]:
+    """Where a calibration is for other weights or prompts, or the model's own is for another method."""
+    used = config.fold.calibration
+    if used is None:
+        own = read_calibration(entry.calibration_file) if entry and entry.calibration_file else None
+        why = own and unfit(own, method_facts(config, entry))
+        return (f"the model's own calibration is not used: {why}",) if why else ()
+    if used.fitted is None:
+        return ()
+    fitted = {"model weights": used.fitted.model_digest, "prompts": used.fitted.prompts}
+    here = {"model weights": facts["model_digest"], "prompts": facts["prompts"]}
+    others = [name for name, value in fitted.items() if value != here[name]]
+    return (f"the calibration was fitted with other {' and '.join(others)}",) if others else ()
 
 
 def _retries(config: RunConfig) -> Callable[[Outcome], bool] | None:

@@ -163,6 +163,15 @@ MinLabelMass = Annotated[
         help="A finding whose labels have less probability than this is unknown (default: 0.01).", rich_help_panel=FOLD
     ),
 ]
+Calibration = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE",
+        help="A file of `batchfact calibrate`, whose threshold is then the default; none for none (default: the "
+        "model's own, if it has one for this method).",
+        rich_help_panel=FOLD,
+    ),
+]
 ColumnPrefix = Annotated[
     str | None, typer.Option(help="Put before the output's own columns (default: batchfact_).", rich_help_panel=FOLD)
 ]

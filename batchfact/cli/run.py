@@ -47,6 +47,7 @@ def run(
     threshold: shared.Threshold = None,
     aggregation: shared.Aggregation = None,
     min_label_mass: shared.MinLabelMass = None,
+    calibration: shared.Calibration = None,
     column_prefix: shared.ColumnPrefix = None,
     keep_columns: shared.KeepColumns = None,
     drop_document: shared.DropDocument = None,

@@ -86,7 +86,8 @@ class ModelEntry(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_u
     `prompt_style` chat means the tokenizer's chat template where it has one; encoder-decoder means a plain prompt, and
     an engine that runs such models. `prompts` says which variant of the shipped templates it was tuned for. `labels`
     are the model's words for yes and no, in this order, where they are not " Yes" and " No". `parameters` are billions,
-    `context` is tokens; both None if unknown.
+    `context` is tokens; both None if unknown. `calibration` is a file that `batchfact calibrate` wrote, in this package's
+    folder or with its whole path; runs use it unless told otherwise.
     """
 
     name: str
@@ -100,6 +101,11 @@ class ModelEntry(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_u
     context: int | None = None
     licence: str | None = None
     note: str | None = None
+    calibration: str | None = None
+
+    @property
+    def calibration_file(self) -> Path | None:
+        return Path(__file__).parent / self.calibration if self.calibration else None
 
 
 def list_models() -> tuple[ModelEntry, ...]:
@@ -131,6 +137,11 @@ def find_model(name: str) -> ModelEntry:
     )
 
 
+def registered(name: str) -> ModelEntry | None:
+    """The entry of a registered name; None for folders and Hugging Face ids, of which nothing is known beforehand."""
+    return (shipped_models() | user_models()).get(name)
+
+
 def add_model(name: str, where: str) -> ModelEntry:
     """Register a local folder or a Hugging Face id under `name`, in the user's registry.
 
@@ -149,7 +160,8 @@ def add_model(name: str, where: str) -> ModelEntry:
         raise UsageError(f"{where} is neither an existing folder nor a Hugging Face id (owner/name)")
     if isinstance(source, Folder) and (problem := problem_with(source.path)):
         raise UsageError(f"{where} cannot be registered: {problem}")
-    entry = msgspec.structs.replace(shipped, source=source) if shipped else _described(name, source)
+    # Weights of one's own need a calibration of their own.
+    entry = msgspec.structs.replace(shipped, source=source, calibration=None) if shipped else _described(name, source)
     _write_user_models(user_models() | {name: entry})
     return entry
 

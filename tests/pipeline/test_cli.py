@@ -359,7 +359,7 @@ def test_help_imports_neither_torch_nor_vllm() -> None:
     code = (
         "import sys, batchfact.cli\n"
         "try:\n    sys.argv = ['batchfact', '--help']; batchfact.cli.main()\nexcept SystemExit: pass\n"
-        "print({'torch', 'vllm', 'transformers', 'pyarrow', 'nltk'} & set(sys.modules))"
+        "print({'torch', 'vllm', 'transformers', 'pyarrow', 'nltk', 'matplotlib', 'jinja2'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
 

@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).parents[2] / "batchfact"
 
 LAYERS: list[set[str]] = [
     {"records", "errors", "durable"},
-    {"config"},
+    {"calibration", "config"},
     {"text", "engines.base", "prompts", "progress", "metadata"},
     {"paradigms"},
     {"models", "spill", "input_files", "run_file", "journal_parts", "journal_merging"},
@@ -20,7 +20,9 @@ LAYERS: list[set[str]] = [
     {"sink", "committing", "stopping", "demonstrations"},
     {"scheduler", "preparation"},
     {"pipeline", "planning", "explaining", "reducing"},
-    {"api"},
+    {"api", "evaluate", "report"},
+    {"scored_file"},
+    {"reporting", "reporting_metrics"},
     {"", "cli", "__main__"},
 ]
 """From the bottom up. A module may import its own layer and those above in this list."""
@@ -30,10 +32,13 @@ ONLY_IN = {
     "torch": "engines",
     "xgrammar": "engines",
     "openai": "engines",
+    "sklearn": "evaluate",
+    "scipy": "evaluate report",
+    "matplotlib": "evaluate report",
     "typer": "cli",
     "rich": "cli",
 }
-"""Packages that one of our packages alone may import."""
+"""Packages that one of our packages alone may import, or two."""
 
 
 def name_of(path: Path) -> str:
@@ -86,7 +91,7 @@ def test_some_packages_have_one_home(path: Path) -> None:
         name
         for name in imports_of(path)
         for package, home in ONLY_IN.items()
-        if name.split(".")[0] == package and own != home
+        if name.split(".")[0] == package and own not in home.split()
     }
 
     assert not wrong

@@ -17,7 +17,7 @@ def test_it_names_versions_method_fold_columns_and_inputs():
     )
     found = json.loads(json.dumps(described))
     assert found["identity"] == {"model": "m"}
-    assert found["fold"] == {"threshold": 0.4, "aggregation": "any", "min_label_mass": 0.01}
+    assert found["fold"] == {"threshold": 0.4, "aggregation": "any", "min_label_mass": 0.01, "calibration": None}
     assert found["columns"] == {"column_prefix": "batchfact_", "keep_columns": ["id"], "drop_document": False}
     assert found["early_exit"] is True and found["inputs"] == ["a.parquet"]
     assert found["versions"] == versions() and {"batchfact", "python", "pyarrow"} <= versions().keys()
