@@ -86,8 +86,8 @@ class ModelEntry(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_u
     `prompt_style` chat means the tokenizer's chat template where it has one; encoder-decoder means a plain prompt, and
     an engine that runs such models. `prompts` says which variant of the shipped templates it was tuned for. `labels`
     are the model's words for yes and no, in this order, where they are not " Yes" and " No". `parameters` are billions,
-    `context` is tokens; both None if unknown. `calibration` is a file that `batchfact calibrate` wrote, in this package's
-    folder or with its whole path; runs use it unless told otherwise.
+    `context` is tokens; both None if unknown. `calibration` is a file that `batchfact calibrate` wrote, in this
+    package's folder or with its whole path; runs use it unless told otherwise.
     """
 
     name: str
