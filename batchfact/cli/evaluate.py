@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from batchfact.evaluate.evaluation import Evaluation, Threshold
     from batchfact.evaluate.layout import Table
-    from batchfact.evaluate.reading import Columns
+    from batchfact.evaluate.runs import Run
 
 DATA = "Rows and labels"
 THRESHOLD = "Threshold"
@@ -57,8 +57,10 @@ def evaluate(
     id_column: IdColumn = "id",
     dataset_column: DatasetColumn = "dataset",
     score_column: Annotated[
-        str | None,
-        typer.Option(help="Evaluate this column of another system instead of our verdicts.", rich_help_panel=DATA),
+        list[str] | None,
+        typer.Option(
+            metavar="NAME", help="Evaluate another system's scores too; may be repeated.", rich_help_panel=DATA
+        ),
     ] = None,
     error_map: Annotated[
         Path | None,
@@ -91,20 +93,23 @@ def evaluate(
     from batchfact.evaluate import evaluation as evaluating
     from batchfact.evaluate.error_types import read_error_map
     from batchfact.evaluate.published import published_figures
-    from batchfact.evaluate.reading import Columns, read_run
+    from batchfact.evaluate.reading import Columns, read_runs
 
     _allow_one({"--json": json, "--csv": csv, "--markdown": markdown})
     _allow_one(
         {"--threshold": threshold is not None, "--fit-threshold": fit_threshold, "--threshold-from": threshold_from}
     )
-    columns = Columns(
-        label=label_column, rating=rating_column, id=id_column, dataset=dataset_column, score=score_column
-    )
+    columns = Columns(label=label_column, rating=rating_column, id=id_column, dataset=dataset_column)
+    others = score_column or []
     types = read_error_map(error_map)
     rule: Threshold = fit_threshold or ("own" if threshold is None else threshold)
     if threshold_from:
-        rule = _fitted_threshold(threshold_from, columns, labels)
-    runs = [read_run(file, columns, labels=labels, where=where) for file in files]
+        fit_on = read_runs(threshold_from, columns, score_columns=others, labels=labels)
+        rule = {run.score_column: _fitted_threshold(run) for run in fit_on}
+    read = [read_runs(file, columns, score_columns=others, labels=labels, where=where) for file in files]
+    runs = [run for each in read for run in each]
+    if isinstance(rule, dict) and (unknown := [run for run in runs if run.score_column not in rule]):
+        raise UsageError(f"--threshold-from {threshold_from} has no verdicts of batchfact, but {unknown[0].file} has")
     found = evaluating.evaluate(runs, error_map=types, figures=published_figures(), threshold=rule)
     written: list[Path] = []
     if plots:
@@ -153,19 +158,17 @@ def calibrate(
     print("These figures are of the rows it was fitted on; measure it on others.", file=sys.stderr)
 
 
-def _fitted_threshold(file: str, columns: Columns, labels: str | None) -> float:
+def _fitted_threshold(run: Run) -> float:
+    """Raises: UsageError where the rows do not tell."""
     from batchfact.evaluate.evaluation import refuse_upper_bounds
     from batchfact.evaluate.metrics import Absent
-    from batchfact.evaluate.reading import read_run
     from batchfact.evaluate.thresholds import best_threshold
 
-    run = read_run(file, columns, labels=labels)
     refuse_upper_bounds([run])
     rows = run.rows
-    sets = [(rows.gold[chosen], rows.scores[chosen]) for chosen in rows.by_dataset().values()]
-    found = best_threshold(sets)
+    found = best_threshold([(rows.gold[places], rows.scores[places]) for places in rows.by_dataset().values()])
     if isinstance(found, Absent):
-        raise UsageError(f"--threshold-from {file}: {found.reason}")
+        raise UsageError(f"--threshold-from {run.file}: {found.reason}")
     return found
 
 
