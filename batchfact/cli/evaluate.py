@@ -21,6 +21,7 @@ DATA = "Rows and labels"
 THRESHOLD = "Threshold"
 OUTPUT = "Output"
 SHOWN_LINES = 40
+WIDEST = 1000
 
 Files = Annotated[
     list[str],
@@ -193,7 +194,10 @@ def _show(found: Evaluation, *, as_json: bool, as_csv: bool, as_markdown: bool) 
     else:
         console = Console()
         for table in made:
-            console.print(rich_table(table))
+            # A line that is too long for the terminal is better wrapped by it than cut.
+            rich = rich_table(table)
+            needed = console.measure(rich, options=console.options.update(width=WIDEST)).maximum
+            Console(width=max(console.width, needed)).print(rich)
             for note in _below(table):
                 console.print(Text(note, style="dim"))
             console.print()
@@ -208,9 +212,9 @@ def rich_table(table: Table) -> RichTable:
 
     made = RichTable(title=table.title, title_justify="left", box=None, pad_edge=False, header_style="bold")
     for name in keys_of(table):
-        made.add_column(name, overflow="fold")
+        made.add_column(name, no_wrap=True)
     for name in table.columns:
-        made.add_column(name, justify="right", overflow="fold")
+        made.add_column(name, justify="right", no_wrap=True)
     for line in cells_of(table)[:SHOWN_LINES]:
         made.add_row(*map(Text, line))
     return made

@@ -30,8 +30,6 @@ ONLY_IN = {
     "torch": "engines",
     "xgrammar": "engines",
     "openai": "engines",
-    "sklearn": "evaluate",
-    "scipy": "evaluate",
     "typer": "cli",
     "rich": "cli",
 }
