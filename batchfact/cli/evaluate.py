@@ -15,12 +15,13 @@ if TYPE_CHECKING:
 
     from batchfact.evaluate.evaluation import Evaluation, Threshold
     from batchfact.evaluate.layout import Table
-    from batchfact.evaluate.reading import Columns
+    from batchfact.evaluate.runs import Run
 
 DATA = "Rows and labels"
 THRESHOLD = "Threshold"
 OUTPUT = "Output"
 SHOWN_LINES = 40
+WIDEST = 1000
 
 Files = Annotated[
     list[str],
@@ -57,8 +58,10 @@ def evaluate(
     id_column: IdColumn = "id",
     dataset_column: DatasetColumn = "dataset",
     score_column: Annotated[
-        str | None,
-        typer.Option(help="Evaluate this column of another system instead of our verdicts.", rich_help_panel=DATA),
+        list[str] | None,
+        typer.Option(
+            metavar="NAME", help="Evaluate another system's scores too; may be repeated.", rich_help_panel=DATA
+        ),
     ] = None,
     error_map: Annotated[
         Path | None,
@@ -91,20 +94,23 @@ def evaluate(
     from batchfact.evaluate import evaluation as evaluating
     from batchfact.evaluate.error_types import read_error_map
     from batchfact.evaluate.published import published_figures
-    from batchfact.evaluate.reading import Columns, read_run
+    from batchfact.evaluate.reading import Columns, read_runs
 
     _allow_one({"--json": json, "--csv": csv, "--markdown": markdown})
     _allow_one(
         {"--threshold": threshold is not None, "--fit-threshold": fit_threshold, "--threshold-from": threshold_from}
     )
-    columns = Columns(
-        label=label_column, rating=rating_column, id=id_column, dataset=dataset_column, score=score_column
-    )
+    columns = Columns(label=label_column, rating=rating_column, id=id_column, dataset=dataset_column)
+    others = score_column or []
     types = read_error_map(error_map)
     rule: Threshold = fit_threshold or ("own" if threshold is None else threshold)
     if threshold_from:
-        rule = _fitted_threshold(threshold_from, columns, labels)
-    runs = [read_run(file, columns, labels=labels, where=where) for file in files]
+        fit_on = read_runs(threshold_from, columns, score_columns=others, labels=labels)
+        rule = {run.score_column: _fitted_threshold(run) for run in fit_on}
+    read = [read_runs(file, columns, score_columns=others, labels=labels, where=where) for file in files]
+    runs = [run for each in read for run in each]
+    if isinstance(rule, dict) and (unknown := [run for run in runs if run.score_column not in rule]):
+        raise UsageError(f"--threshold-from {threshold_from} has no verdicts of batchfact, but {unknown[0].file} has")
     found = evaluating.evaluate(runs, error_map=types, figures=published_figures(), threshold=rule)
     written: list[Path] = []
     if plots:
@@ -153,19 +159,17 @@ def calibrate(
     print("These figures are of the rows it was fitted on; measure it on others.", file=sys.stderr)
 
 
-def _fitted_threshold(file: str, columns: Columns, labels: str | None) -> float:
+def _fitted_threshold(run: Run) -> float:
+    """Raises: UsageError where the rows do not tell."""
     from batchfact.evaluate.evaluation import refuse_upper_bounds
     from batchfact.evaluate.metrics import Absent
-    from batchfact.evaluate.reading import read_run
     from batchfact.evaluate.thresholds import best_threshold
 
-    run = read_run(file, columns, labels=labels)
     refuse_upper_bounds([run])
     rows = run.rows
-    sets = [(rows.gold[chosen], rows.scores[chosen]) for chosen in rows.by_dataset().values()]
-    found = best_threshold(sets)
+    found = best_threshold([(rows.gold[places], rows.scores[places]) for places in rows.by_dataset().values()])
     if isinstance(found, Absent):
-        raise UsageError(f"--threshold-from {file}: {found.reason}")
+        raise UsageError(f"--threshold-from {run.file}: {found.reason}")
     return found
 
 
@@ -190,7 +194,10 @@ def _show(found: Evaluation, *, as_json: bool, as_csv: bool, as_markdown: bool) 
     else:
         console = Console()
         for table in made:
-            console.print(rich_table(table))
+            # A line that is too long for the terminal is better wrapped by it than cut.
+            rich = rich_table(table)
+            needed = console.measure(rich, options=console.options.update(width=WIDEST)).maximum
+            Console(width=max(console.width, needed)).print(rich)
             for note in _below(table):
                 console.print(Text(note, style="dim"))
             console.print()
@@ -205,9 +212,9 @@ def rich_table(table: Table) -> RichTable:
 
     made = RichTable(title=table.title, title_justify="left", box=None, pad_edge=False, header_style="bold")
     for name in keys_of(table):
-        made.add_column(name, overflow="fold")
+        made.add_column(name, no_wrap=True)
     for name in table.columns:
-        made.add_column(name, justify="right", overflow="fold")
+        made.add_column(name, justify="right", no_wrap=True)
     for line in cells_of(table)[:SHOWN_LINES]:
         made.add_row(*map(Text, line))
     return made

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, TypeVar
 
 import msgspec
@@ -25,8 +25,8 @@ from batchfact.evaluate.runs import Rows, Run, join_rows
 from batchfact.evaluate.thresholds import cross_validated, predict
 
 T = TypeVar("T")
-Threshold = Literal["own", "cv5"] | float
-"""The labels as they are; 5-fold cross-validation in each data set; or one number for all."""
+Threshold = Literal["own", "cv5"] | float | Mapping[str | None, float]
+"""The labels as they are; 5-fold cross-validation in each data set; one number for all; or one by score column."""
 
 
 class RunMeasures(Struct, frozen=True, kw_only=True):
@@ -118,7 +118,7 @@ def evaluate(
         lengths=_flat(by_length(rows, system) for system, rows in _by_system(pooled).items()),
         agreements=_agreements(parts),
         comparisons=_comparisons(cells, types, figures),
-        notes=tuple(note for run in runs for note in run.notes),
+        notes=tuple(dict.fromkeys(note for run in runs for note in run.notes)),
     )
 
 
@@ -170,7 +170,8 @@ def _make_part(run: Run, rows: Rows, threshold: Threshold, seed: int) -> _Part:
             return _Part(run=run, rows=rows, problem=fitted)
         predicted, thresholds = fitted
     else:
-        predicted, thresholds = predict(rows.scores, threshold), (threshold,)
+        number = threshold[run.score_column] if isinstance(threshold, Mapping) else threshold
+        predicted, thresholds = predict(rows.scores, number), (number,)
     return _Part(run=run, rows=msgspec.structs.replace(rows, predicted=predicted), thresholds=thresholds)
 
 

@@ -57,7 +57,7 @@ def write_plots(folder: Path, runs: Sequence[Run], evaluation: Evaluation) -> li
 
 def _figures(runs: Sequence[Run], evaluation: Evaluation) -> list[tuple[str, Figure]]:
     made = [
-        *((f"scores-{_file_name(run.repeat)}", scores(run)) for run in runs),
+        *((f"scores-{_file_name(f'{run.system} {Path(run.file).stem}')}", scores(run)) for run in runs),
         ("roc", roc(runs)),
         ("reliability", reliability(evaluation)),
         *((f"length-of-{text}", lengths(evaluation, text)) for text in ("summary", "document")),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
@@ -45,6 +45,25 @@ class Columns(Struct, frozen=True, kw_only=True):
     summarizer: str = "summarizer"
     error_types: str = "error_types"
     score: str | None = None
+
+
+def read_runs(
+    file: str,
+    columns: Columns,
+    *,
+    score_columns: Sequence[str] = (),
+    labels: str | None = None,
+    where: str | None = None,
+) -> tuple[Run, ...]:
+    """The file's own verdicts, if it has any, then each of the score columns, as runs on the same rows.
+
+    Raises: as `read_run`.
+    """
+    has_own = not score_columns or METADATA_KEY.encode() in (_open(file).schema.metadata or {})
+    names = (*([None] if has_own else []), *score_columns)
+    return tuple(
+        read_run(file, msgspec.structs.replace(columns, score=name), labels=labels, where=where) for name in names
+    )
 
 
 def read_run(file: str, columns: Columns, *, labels: str | None = None, where: str | None = None) -> Run:
@@ -86,6 +105,7 @@ def read_run(file: str, columns: Columns, *, labels: str | None = None, where: s
         shots=int(identity.get("shots", 0)),
         has_upper_bounds=columns.score is None and bool(facts.get("early_exit")),
         rows=rows,
+        score_column=columns.score,
         facts={} if columns.score else facts,
         notes=tuple(notes),
     )
@@ -160,7 +180,8 @@ def _rows(table: pa.Table, file: str, columns: Columns, prefix: str | None, name
         gold=_labels(table.column(columns.label), file, columns.label)
         if columns.label in table.column_names
         else np.full(size, NONE, np.int8),
-        ratings=_numbers(table, columns.rating, file),
+        # A column that is evaluated is nobody's rating, whatever its name.
+        ratings=np.full(size, np.nan) if columns.rating == columns.score else _numbers(table, columns.rating, file),
         predicted=predicted,
         scores=scores,
         raw_scores=raw_scores,

@@ -70,8 +70,8 @@ class Run(Struct, frozen=True, kw_only=True):
     """One scored file: its rows and what made it.
 
     `system` names model, paradigm and settings: what repeated runs have in common; `repeat` names what they may differ
-    in. `base_system` is the system without its number of shots. `facts` is the file's metadata, empty for columns made
-    elsewhere.
+    in. `base_system` is the system without its number of shots. `score_column` is a column made elsewhere, None for
+    batchfact's own verdicts; `facts` is then the file's metadata.
     """
 
     file: str
@@ -81,6 +81,7 @@ class Run(Struct, frozen=True, kw_only=True):
     shots: int
     has_upper_bounds: bool
     rows: Rows
+    score_column: str | None = None
     facts: Mapping[str, Any] = {}
     notes: tuple[str, ...] = ()
 

@@ -9,15 +9,15 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from batchfact.evaluate.comparison_tables import agreements, flips, published
-from batchfact.evaluate.evaluation import Cell, Evaluation, headline
+from batchfact.evaluate.evaluation import Cell, Evaluation, RunMeasures, headline
 from batchfact.evaluate.layout import Line, Table, Value
 from batchfact.evaluate.metrics import Absent, Measured, Metric
 
-LABEL_COLUMNS = ("rows", "scored", "BAcc", "BAcc scored", "F1", "precision", "recall")
 LABELS_NOTE = (
-    "An unscored row counts as wrong, but in BAcc scored, which is over the scored rows. F1, precision, recall and TP "
-    "are of the inconsistent class. Brackets hold 95 % bootstrap intervals."
+    "An unscored row counts as wrong, but in BAcc scored, which is over the scored rows. Brackets hold 95 % bootstrap "
+    "intervals."
 )
+POSITIVE_NOTE = "Positive means inconsistent. F1, precision and recall count an unscored row as wrong."
 RECALL_NOTE = (
     "The share of rows with such an error that are called inconsistent; for none, of rows without error that are "
     "called consistent."
@@ -30,6 +30,7 @@ def tables(evaluation: Evaluation) -> tuple[Table, ...]:
     made = (
         _overview(evaluation),
         _labels(evaluation.cells),
+        _inconsistent(evaluation.cells),
         _scores(evaluation.cells),
         _repeats(evaluation.cells),
         _coverage(evaluation.cells),
@@ -72,43 +73,59 @@ def _headline_value(cell: Cell) -> Value:
 
 
 def _labels(cells: Sequence[Cell]) -> Table:
+    lines = [
+        _line(
+            cell,
+            _repeat(cell, run),
+            run.measures.labelled,
+            Measured(run.measures.scored / run.measures.rows),
+            run.measures.balanced_accuracy,
+            run.measures.balanced_accuracy_scored,
+            ", ".join(f"{threshold:.3g}" for threshold in run.thresholds) or "the file's own",
+        )
+        for cell in cells
+        for run in cell.runs
+        if run.measures.labelled
+    ]
+    columns = ("rows", "scored", "BAcc", "BAcc scored", "threshold")
+    return Table(title="Labels", group="run", columns=columns, lines=tuple(lines), notes=(LABELS_NOTE,))
+
+
+def _inconsistent(cells: Sequence[Cell]) -> Table:
     lines = []
     for cell in cells:
         for run in cell.runs:
-            measures, counts = run.measures, run.measures.confusion
+            counts = run.measures.confusion
             lines.append(
                 _line(
                     cell,
-                    run.repeat if len(cell.runs) > 1 else "",
-                    measures.labelled,
-                    Measured(measures.scored / measures.rows),
-                    measures.balanced_accuracy,
-                    measures.balanced_accuracy_scored,
-                    measures.f1,
-                    measures.precision,
-                    measures.recall,
+                    _repeat(cell, run),
+                    run.measures.f1,
+                    run.measures.precision,
+                    run.measures.recall,
                     counts.true_positives,
                     counts.false_positives,
                     counts.true_negatives,
                     counts.false_negatives,
                     counts.unscored_positives + counts.unscored_negatives,
-                    ", ".join(f"{threshold:.3g}" for threshold in run.thresholds) or None,
                 )
             )
+    columns = ("F1", "precision", "recall", "TP", "FP", "TN", "FN", "unscored")
     return Table(
-        title="Labels",
-        group="run",
-        columns=(*LABEL_COLUMNS, "TP", "FP", "TN", "FN", "unscored", "fitted threshold"),
-        lines=tuple(line for line in lines if line.values[0]),
-        notes=(LABELS_NOTE,),
+        title="The inconsistent class", group="run", columns=columns, lines=tuple(lines), notes=(POSITIVE_NOTE,)
     )
+
+
+def _repeat(cell: Cell, run: RunMeasures) -> str:
+    """What tells a run from its repeats; nothing where it has none."""
+    return run.repeat if len(cell.runs) > 1 else ""
 
 
 def _scores(cells: Sequence[Cell]) -> Table:
     lines = [
         _line(
             cell,
-            run.repeat if len(cell.runs) > 1 else "",
+            _repeat(cell, run),
             run.measures.rows,
             run.measures.roc_auc,
             run.measures.pearson,
@@ -138,7 +155,7 @@ def _coverage(cells: Sequence[Cell]) -> Table:
     lines = [
         _line(
             cell,
-            run.repeat if len(cell.runs) > 1 else "",
+            _repeat(cell, run),
             run.measures.rows,
             *(run.measures.statuses.get(status, 0) for status in statuses),
         )
@@ -152,7 +169,7 @@ def _summarizers(evaluation: Evaluation) -> Table:
     return Table(
         title="By summariser",
         group="summariser",
-        columns=("rows", "scored", "called consistent", "consistent", "BAcc", "accuracy"),
+        columns=("rows", "scored", "called", "are", "BAcc", "accuracy"),
         lines=tuple(
             Line(
                 system=each.system,
@@ -169,7 +186,7 @@ def _summarizers(evaluation: Evaluation) -> Table:
             )
             for each in evaluation.summarizers
         ),
-        notes=(POOLED_NOTE,),
+        notes=("Called and are: the shares called consistent, of the scored rows, and labelled so.", POOLED_NOTE),
     )
 
 

@@ -63,6 +63,28 @@ def test_reduce_keeps_changes_and_drops_a_calibration(
     assert all(row["batchfact_score"] == row["batchfact_score_raw"] for row in rows(output))
 
 
+def test_a_registered_models_own_calibration_is_used_for_its_method(
+    cli: CommandLine, make_input: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_calibration(tmp_path / "own.toml", FOR_WINDOWS)
+    monkeypatch.setenv("BATCHFACT_CONFIG_DIR", str(tmp_path))
+    (tmp_path / "models.toml").write_text(
+        f'[tuned]\nsource = {{ kind = "folder", path = "{cli.model}" }}\ncalibration = "{tmp_path / "own.toml"}"\n'
+    )
+    source = make_input(PAIRS[:4])
+    words = ("--engine", "fake", "--model", "tuned")
+    used = cli("run", source, "used.parquet", *words)
+    other = cli("run", source, "other.parquet", *words, "--paradigm", "summ-nli")
+    off = cli("run", source, "off.parquet", *words, "--calibration", "none")
+
+    folds = [described(tmp_path / f"{name}.parquet")["fold"] for name in ("used", "other", "off")]
+    assert [fold["threshold"] for fold in folds] == [FOR_WINDOWS.threshold, 0.5, 0.5]
+    assert [fold["calibration"] is not None for fold in folds] == [True, False, False]
+    assert "the calibration was fitted with other model weights and prompts" in used.stderr
+    assert "the model's own calibration is not used: it was fitted with paradigm sent-nli" in other.stderr
+    assert "calibration" not in off.stderr
+
+
 def test_reduce_refuses_a_calibration_for_another_method(cli: CommandLine, make_input: Any, tmp_path: Path) -> None:
     cli.run(make_input(PAIRS[:4]), "out.parquet", "--aggregation", "mean", "--paradigm", "summ-nli")
     write_calibration(tmp_path / "c.toml", FOR_WINDOWS)

@@ -15,7 +15,7 @@ from batchfact.evaluate.error_types import read_error_map
 from batchfact.evaluate.evaluation import Evaluation, evaluate
 from batchfact.evaluate.metrics import Absent, Measured
 from batchfact.evaluate.published import Figures, published_figures
-from batchfact.evaluate.reading import Columns, read_run
+from batchfact.evaluate.reading import Columns, read_run, read_runs
 from batchfact.evaluate.runs import Run
 from tests.unit.scored_files import facts, write_scored
 
@@ -120,6 +120,16 @@ def test_another_systems_scores_are_evaluated_in_the_same_way(tmp_path: Path) ->
     assert (cell.system, cell.dataset) == ("align", "theirs")
     assert value(cell.measures.balanced_accuracy) == (1 / 2 + 1 / 2) / 2
     assert cell.measures.statuses == {"ok": 3, "no score": 1}
+
+
+def test_other_systems_stand_beside_our_verdicts(tmp_path: Path) -> None:
+    file = write_scored(tmp_path / "a.parquet", [1, 0], [0.9, 0.1], align=[0.1, 0.7], other=[0.6, 0.1])
+    runs = read_runs(file, Columns(), score_columns=["align", "other"])
+
+    assert [run.system for run in runs] == ["small sent-nli", "align", "other"]
+    assert [value(cell.measures.balanced_accuracy) for cell in measured(*runs).cells] == [1, 0, 1]
+    found = measured(*runs, threshold={None: 0.5, "align": 0.5, "other": 0.7}).cells
+    assert [value(cell.measures.balanced_accuracy) for cell in found] == [1, 0, 0.5]
 
 
 def test_a_file_without_verdicts_needs_a_score_column(tmp_path: Path) -> None:

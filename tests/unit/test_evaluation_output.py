@@ -98,6 +98,7 @@ def test_every_table_of_the_papers_is_there(evaluation: Evaluation) -> None:
     assert list(made) == [
         "Balanced accuracy, or Pearson's correlation where there are only ratings",
         "Labels",
+        "The inconsistent class",
         "Scores",
         "Rows by status",
         "By summariser",

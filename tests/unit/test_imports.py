@@ -32,9 +32,6 @@ ONLY_IN = {
     "torch": "engines",
     "xgrammar": "engines",
     "openai": "engines",
-    "sklearn": "evaluate",
-    "scipy": "evaluate report",
-    "matplotlib": "evaluate report",
     "typer": "cli",
     "rich": "cli",
 }
