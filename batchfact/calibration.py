@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from batchfact.durable import durable_file
 from batchfact.errors import UsageError
+from batchfact.toml_text import toml_lines
 
 MARGIN = 1e-7
 """Scores nearer to 0 or 1 than this are taken as this far away: a float32 column, which is fitted on, holds no more."""
@@ -98,20 +97,9 @@ def write_calibration(path: Path, calibration: Calibration) -> None:
     """Write a calibration, whole or not at all. Raises: UsageError where it cannot be written."""
     fields = msgspec.to_builtins(calibration)
     fitted = fields.pop("fitted")
-    text = _HEAD + _table(fields) + (f"\n[fitted]\n{_table(fitted)}" if fitted else "")
+    text = _HEAD + toml_lines(fields) + (f"\n[fitted]\n{toml_lines(fitted)}" if fitted else "")
     try:
         with durable_file(path) as file:
             file.write(text.encode())
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror}") from error
-
-
-def _table(fields: Mapping[str, Any]) -> str:
-    return "".join(f"{name} = {_toml(value)}\n" for name, value in fields.items())
-
-
-def _toml(value: Any) -> str:
-    """JSON's numbers, booleans and strings are TOML's (but for DEL); a table is written on one line."""
-    if isinstance(value, dict):
-        return "{ " + ", ".join(f"{_toml(name)} = {_toml(each)}" for name, each in value.items()) + " }"
-    return msgspec.json.encode(value).decode().replace("\x7f", "\\u007f")

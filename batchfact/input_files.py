@@ -111,6 +111,15 @@ def find_file(given: str) -> tuple[Shard, pa.Schema]:
     return shard, footer.schema
 
 
+def list_files(given: str) -> tuple[pafs.FileSystem, list[str]]:
+    """The files of a path, folder, glob or URI in reading order, with their file system; no file is opened.
+
+    Raises: UsageError where there are none.
+    """
+    found = _find(given)
+    return found.filesystem, found.paths
+
+
 def open_filesystem(given: str) -> tuple[pafs.FileSystem, str]:
     """The file system and the path in it of a path or URI.
 

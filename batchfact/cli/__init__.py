@@ -9,7 +9,7 @@ import sys
 
 import typer
 
-from batchfact.cli import evaluate, explain, models, plan, reduce, report, run
+from batchfact.cli import compare, evaluate, explain, models, plan, reduce, report, run
 from batchfact.errors import BatchfactError
 
 app = typer.Typer(
@@ -25,6 +25,7 @@ app.command("plan")(plan.plan)
 app.command("explain")(explain.explain)
 app.command("reduce")(reduce.reduce)
 app.command("eval")(evaluate.evaluate)
+app.command("compare")(compare.compare)
 app.command("calibrate")(evaluate.calibrate)
 app.command("report")(report.report)
 app.add_typer(models.app, name="models", help="Models by name: list, show, pull, add.")

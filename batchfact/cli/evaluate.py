@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -90,14 +91,14 @@ def evaluate(
 
     Files of one system on the same rows are repeated runs; two runs are also compared row by row.
     """
-    _require_packages()
+    require_packages()
     from batchfact.evaluate import evaluation as evaluating
     from batchfact.evaluate.error_types import read_error_map
     from batchfact.evaluate.published import published_figures
     from batchfact.evaluate.reading import Columns, read_runs
 
-    _allow_one({"--json": json, "--csv": csv, "--markdown": markdown})
-    _allow_one(
+    allow_one({"--json": json, "--csv": csv, "--markdown": markdown})
+    allow_one(
         {"--threshold": threshold is not None, "--fit-threshold": fit_threshold, "--threshold-from": threshold_from}
     )
     columns = Columns(label=label_column, rating=rating_column, id=id_column, dataset=dataset_column)
@@ -132,7 +133,7 @@ def calibrate(
     dataset_column: DatasetColumn = "dataset",
 ) -> None:
     """Fit temperature and threshold on labelled rows, for --calibration of run and reduce."""
-    _require_packages()
+    require_packages()
     from rich.console import Console
 
     from batchfact.calibration import write_calibration
@@ -174,19 +175,24 @@ def _fitted_threshold(run: Run) -> float:
 
 
 def _show(found: Evaluation, *, as_json: bool, as_csv: bool, as_markdown: bool) -> None:
-    from rich.console import Console
-    from rich.text import Text
-
     from batchfact.evaluate.rendering import as_json as json_of
-    from batchfact.evaluate.rendering import markdown, tidy_csv
     from batchfact.evaluate.tables import tables
 
     for note in found.notes:
         print(f"note: {note}", file=sys.stderr)
     if as_json:
         print(json_of(found))
-        return
-    made = tables(found)
+    else:
+        show_tables(tables(found), as_csv=as_csv, as_markdown=as_markdown)
+
+
+def show_tables(made: Sequence[Table], *, as_csv: bool, as_markdown: bool) -> None:
+    """Print tables, for the console unless told otherwise."""
+    from rich.console import Console
+    from rich.text import Text
+
+    from batchfact.evaluate.rendering import markdown, tidy_csv
+
     if as_csv:
         print(tidy_csv(made), end="")
     elif as_markdown:
@@ -237,14 +243,14 @@ def _plain_table(title: str) -> RichTable:
     return table
 
 
-def _allow_one(options: dict[str, object]) -> None:
+def allow_one(options: dict[str, object]) -> None:
     """Raises: UsageError where several options are given that exclude each other."""
     given = [name for name, value in options.items() if value]
     if len(given) > 1:
         raise UsageError(f"{' and '.join(given)} exclude each other")
 
 
-def _require_packages() -> None:
+def require_packages() -> None:
     """Raises: UsageError where the extra is not installed."""
     from importlib.util import find_spec
 

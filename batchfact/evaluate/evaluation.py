@@ -215,7 +215,7 @@ def _averages(cells: Sequence[Cell]) -> tuple[Average, ...]:
     by_system: dict[str, list[Cell]] = defaultdict(list)
     for cell in cells:
         by_system[cell.system].append(cell)
-    return tuple(_average(system, found) for system, found in by_system.items() if len(found) > 1)
+    return tuple(macro_average(system, found) for system, found in by_system.items() if len(found) > 1)
 
 
 def headline(cell: Cell) -> str:
@@ -223,7 +223,8 @@ def headline(cell: Cell) -> str:
     return "balanced_accuracy" if cell.measures.labelled else "pearson"
 
 
-def _average(system: str, cells: Sequence[Cell]) -> Average:
+def macro_average(system: str, cells: Sequence[Cell]) -> Average:
+    """The mean over a system's cells, which must be at least one; absent where one of them has no figure."""
     parts = {cell.dataset: headline(cell) for cell in cells}
     values = []
     for cell in cells:

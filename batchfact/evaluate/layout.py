@@ -6,7 +6,14 @@ from msgspec import Struct
 
 from batchfact.evaluate.metrics import Metric, Spread
 
-Value = Metric | Spread | int | float | str | None
+
+class Failed(Struct, frozen=True, tag="failed"):
+    """There is no value because a run failed."""
+
+    reason: str
+
+
+Value = Metric | Spread | Failed | int | float | str | None
 """A metric or spread is shown in percent, a float as it is; None is an empty place."""
 
 

@@ -10,7 +10,7 @@ import itertools
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -108,6 +108,39 @@ def read_run(file: str, columns: Columns, *, labels: str | None = None, where: s
         score_column=columns.score,
         facts={} if columns.score else facts,
         notes=tuple(notes),
+    )
+
+
+class Gold(NamedTuple):
+    """What rows are measured by; `ids` is None where there is no such column."""
+
+    labels: Labels
+    ratings: Scores
+    ids: Texts | None
+
+
+def read_gold(dataset: pads.Dataset, name: str, columns: Columns, *, num_rows: int) -> Gold:
+    """Labels, human scores and ids of the first rows of files that are not scored yet.
+
+    Raises: UsageError where there is neither a column of labels nor one of human scores, or a value is none.
+    """
+    names = dataset.schema.names
+    if columns.label not in names and (columns.label != Columns().label or columns.rating not in names):
+        raise UsageError(
+            f"{name} has no label column {columns.label!r}{nearest(columns.label, names)}, so it cannot be measured; "
+            "name it with label-column"
+        )
+    wanted = [each for each in (columns.label, columns.rating, columns.id) if each in names]
+    try:
+        table = dataset.head(num_rows, columns=wanted)
+    except (OSError, pa.ArrowException) as error:
+        raise UsageError(f"{name} cannot be read: {error}") from error
+    return Gold(
+        labels=_labels(table.column(columns.label), name, columns.label)
+        if columns.label in names
+        else np.full(table.num_rows, NONE, np.int8),
+        ratings=_numbers(table, columns.rating, name),
+        ids=_texts(table, columns.id, None) if columns.id in names else None,
     )
 
 

@@ -12,10 +12,11 @@ from collections.abc import Sequence
 import msgspec
 
 from batchfact.evaluate.evaluation import Evaluation
-from batchfact.evaluate.layout import Table, Value
+from batchfact.evaluate.layout import Failed, Table, Value
 from batchfact.evaluate.metrics import Absent, Measured, Spread
 
 NO_VALUE = "-"
+FAILED = "failed"
 
 
 def shown(value: Value) -> str:
@@ -25,6 +26,8 @@ def shown(value: Value) -> str:
             return ""
         case Absent():
             return NO_VALUE
+        case Failed():
+            return FAILED
         case Measured(value=number, low=low, high=high):
             bounds = f" [{100 * low:.1f}, {100 * high:.1f}]" if low is not None and high is not None else ""
             return f"{100 * number:.2f}{bounds}"
@@ -96,6 +99,8 @@ def _plain(value: Value) -> tuple[object, ...]:
     match value:
         case Absent(reason=reason):
             return "", "", "", "", reason
+        case Failed(reason=reason):
+            return "", "", "", "", f"{FAILED}: {reason}"
         case Measured(value=number, low=low, high=high):
             return number, _or_empty(low), _or_empty(high), "", ""
         case Spread(mean=mean, deviation=deviation):

@@ -5,7 +5,6 @@ A name flows in, a `ModelEntry` flows out. Nothing is fetched and no weights are
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import tempfile
@@ -22,6 +21,7 @@ from batchfact.errors import UsageError, nearest
 from batchfact.models.folder import problem_with, read_config
 from batchfact.models.paths import config_folder
 from batchfact.prompts.loader import PromptVariant
+from batchfact.toml_text import toml_lines, toml_value
 
 PromptStyle = Literal["chat", "plain", "encoder-decoder"]
 
@@ -234,7 +234,7 @@ def _write_user_models(entries: dict[str, ModelEntry]) -> None:
     for name, entry in entries.items():
         fields = msgspec.to_builtins(entry, enc_hook=str)
         del fields["name"]
-        text += f"\n[{_toml(name)}]\n" + "".join(f"{key} = {_toml(value)}\n" for key, value in fields.items())
+        text += f"\n[{toml_value(name)}]\n{toml_lines(fields)}"
     path = user_registry()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -243,12 +243,3 @@ def _write_user_models(entries: dict[str, ModelEntry]) -> None:
         Path(draft.name).replace(path)
     except OSError as error:
         raise UsageError(f"{path} cannot be written ({error.strerror}); set BATCHFACT_CONFIG_DIR") from error
-
-
-def _toml(value: object) -> str:
-    if isinstance(value, dict):
-        return "{ " + ", ".join(f"{key} = {_toml(item)}" for key, item in value.items()) + " }"
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(_toml, value)) + "]"
-    # JSON's strings, numbers and booleans are TOML's, but for DEL, which TOML wants escaped.
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

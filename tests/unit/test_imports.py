@@ -10,7 +10,7 @@ import pytest
 PACKAGE = Path(__file__).parents[2] / "batchfact"
 
 LAYERS: list[set[str]] = [
-    {"records", "errors", "durable"},
+    {"records", "errors", "durable", "toml_text"},
     {"calibration", "config"},
     {"text", "engines.base", "prompts", "progress", "metadata"},
     {"paradigms"},
@@ -22,7 +22,8 @@ LAYERS: list[set[str]] = [
     {"pipeline", "planning", "explaining", "reducing"},
     {"api", "evaluate", "report"},
     {"scored_file"},
-    {"reporting", "reporting_metrics"},
+    {"reporting", "reporting_metrics", "compare"},
+    {"comparing"},
     {"", "cli", "__main__"},
 ]
 """From the bottom up. A module may import its own layer and those above in this list."""
