@@ -120,6 +120,24 @@ def list_files(given: str) -> tuple[pafs.FileSystem, list[str]]:
     return found.filesystem, found.paths
 
 
+def content_digest(given: str) -> str:
+    """Hex digest over all bytes of the files, in reading order: a footer may stay the same where values change.
+
+    Raises: UsageError where one cannot be read.
+    """
+    filesystem, paths = list_files(given)
+    digest = blake2b(digest_size=16)
+    try:
+        for path in paths:
+            with filesystem.open_input_file(path) as file:
+                digest.update(file.size().to_bytes(8, "little"))
+                while chunk := file.read(1 << 20):
+                    digest.update(chunk)
+    except OSError as error:
+        raise UsageError(f"{given} cannot be read: {error}") from error
+    return digest.hexdigest()
+
+
 def open_filesystem(given: str) -> tuple[pafs.FileSystem, str]:
     """The file system and the path in it of a path or URI.
 

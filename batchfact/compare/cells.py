@@ -20,7 +20,7 @@ from batchfact.compare.data_sets import DataSet
 from batchfact.compare.grid import ParadigmBy
 from batchfact.config import RunConfig
 from batchfact.errors import UsageError
-from batchfact.input_files import find_file
+from batchfact.input_files import content_digest
 from batchfact.journal import default_folder, read_run
 from batchfact.models import find_model, is_local
 from batchfact.preparation import prepare_method
@@ -110,7 +110,7 @@ def make_cell(
     except UsageError as error:
         return msgspec.structs.replace(cell, problem=str(error))
     deciding: dict[str, Any] = {
-        "input": source.fingerprint(),
+        "input": [source.fingerprint(), data_set.digest],
         "part": part,
         "method": method,
         "fold": config.fold,
@@ -119,13 +119,13 @@ def make_cell(
     }
     if part is not None and config.identity.demonstrations is not None:
         # Which examples are drawn depends on the part's documents, which are not looked at here.
-        deciding["demonstrations"] = find_file(config.identity.demonstrations)[0].footer
+        deciding["demonstrations"] = content_digest(config.identity.demonstrations)
     about = f"{_words(f'{Path(config.identity.model).name}-{config.identity.paradigm}')}-{_digest(deciding)}"
     ending = "" if source.is_folder and part is None else ".parquet"
     output = results / "cells" / _words(data_set.name) / (about + ending)
     if part is None:
         return msgspec.structs.replace(cell, output=str(output))
-    parts = results / "parts" / f"{_words(data_set.name)}-{_digest([source.fingerprint(), part])}.parquet"
+    parts = results / "parts" / f"{_words(data_set.name)}-{_digest([data_set.digest, part])}.parquet"
     return msgspec.structs.replace(cell, input=str(parts), output=str(output))
 
 

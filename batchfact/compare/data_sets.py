@@ -17,18 +17,19 @@ from msgspec import Struct
 from batchfact.errors import UsageError, nearest
 from batchfact.evaluate.metrics import NONE, Absent, balanced_accuracy, pearson
 from batchfact.evaluate.reading import Columns, Gold, read_gold
-from batchfact.input_files import list_files
+from batchfact.input_files import content_digest, list_files
 
 
 class DataSet(Struct, frozen=True, kw_only=True):
     """One column of the papers' tables.
 
-    `rows` counts the rows that are scored, the first ones of `all_rows`. `headline` is the metric that stands for it,
-    and `missing` says why these rows have none.
+    `digest` is that of its content, labels and all. `rows` counts the rows that are scored, the first ones of
+    `all_rows`. `headline` is the metric that stands for it, and `missing` says why these rows have none.
     """
 
     name: str
     input: str
+    digest: str
     all_rows: int
     rows: int
     headline: str
@@ -100,6 +101,7 @@ def _check(name: str, place: str, columns: Columns, limit: int | None) -> DataSe
     return DataSet(
         name=name,
         input=place,
+        digest=content_digest(place),
         all_rows=all_rows,
         rows=rows,
         headline="balanced_accuracy" if has_labels else "pearson",
