@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 
-from bench import agreement, alignment, crashes, memory, sharing
+from bench import accuracy, agreement, alignment, crashes, memory, sharing
 
 MEASUREMENTS = {
+    "accuracy": accuracy,
     "agreement": agreement,
     "alignment": alignment,
     "crashes": crashes,
