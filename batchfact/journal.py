@@ -22,7 +22,7 @@ import filelock
 import msgspec
 import pyarrow as pa
 
-from batchfact import run_file
+from batchfact import run_file, run_log
 from batchfact.durable import TEMPORARY
 from batchfact.errors import UsageError
 from batchfact.journal_merging import merge_parts
@@ -236,6 +236,7 @@ def _clear(folder: Path) -> None:
     # Parts first: while run.json says what they are, a kill in between leaves a journal that can go on.
     delete_parts(folder)
     (folder / run_file.NAME).unlink(missing_ok=True)
+    (folder / run_log.NAME).unlink(missing_ok=True)
     _delete_unfinished_run(folder)
 
 

@@ -31,6 +31,7 @@ from batchfact.paradigms.program import Paradigm, Running
 from batchfact.paradigms.shots import held_out
 from batchfact.prompts.loader import PromptBook
 from batchfact.records import DocumentGroup, Outcome, Template
+from batchfact.run_log import incidents
 from batchfact.sink import check_output
 from batchfact.source import Source, open_source
 
@@ -307,7 +308,9 @@ def _runtime_facts(prepared: Prepared) -> dict[str, Any]:
 def metadata(prepared: Prepared) -> dict[str, Any]:
     """What the output file says about how it was made."""
     config = prepared.config
-    return describe_run(prepared.method.identity, config.fold, config.columns, _runtime_facts(prepared))
+    return describe_run(
+        prepared.method.identity, config.fold, config.columns, _runtime_facts(prepared), incidents(prepared.journal)
+    )
 
 
 def prove_joins(assembler: Assembler, method: Method, group: DocumentGroup) -> None:

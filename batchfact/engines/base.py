@@ -117,7 +117,8 @@ class RequestError(Exception):
 class Engine(Protocol):
     """A started engine. Cancelling the task that waits for an answer aborts the request.
 
-    Both methods raise RequestError where only this request failed, and RunFailedError where the engine is dead.
+    Both methods raise RequestError where only this request failed, EngineDiedError where the engine is dead and could
+    be started again, and RunFailedError where that would not help.
     """
 
     capacity: Capacity
