@@ -281,7 +281,7 @@ def _is_data_frame(pairs: object) -> TypeGuard[pd.DataFrame]:
 
 FILE_OPTIONS = frozenset(
     {"group", "look-ahead-rows", "look-ahead-bytes", "journal", "restart", "retry-status", "limit", "max-unscored"}
-    | {"part-rows", "part-seconds", "keep-columns", "drop-document", "quiet"}
+    | {"metrics-port", "metrics-host", "part-rows", "part-seconds", "keep-columns", "drop-document", "quiet"}
 )
 """Options of a run over files, which mean nothing for pairs in memory."""
 

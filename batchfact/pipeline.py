@@ -25,6 +25,7 @@ from batchfact.config import RunConfig
 from batchfact.errors import TooManyUnscoredError, root_cause
 from batchfact.grouping import group_pairs
 from batchfact.journal import Journal, pending
+from batchfact.metrics import served
 from batchfact.paradigms.fold import decides, fold_outcome
 from batchfact.preparation import Prepared
 from batchfact.progress import Progress, forget
@@ -70,7 +71,12 @@ async def run(config: RunConfig, *, watch: Callable[[Progress], None] = lambda _
     progress = Progress(prepared.num_rows)
     watch(progress)
     stopping = Stopping()
-    with preparation.open_journal(prepared) as journal, _recorded(prepared, progress):
+    runtime = config.runtime
+    with (
+        served(progress, runtime.metrics_host, runtime.metrics_port),
+        preparation.open_journal(prepared) as journal,
+        _recorded(prepared, progress),
+    ):
         for warning in (*prepared.method.notes, *journal.warnings):
             progress.warn(warning)
         try:

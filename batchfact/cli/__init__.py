@@ -9,7 +9,7 @@ import sys
 
 import typer
 
-from batchfact.cli import explain, models, plan, reduce, run
+from batchfact.cli import doctor, explain, models, plan, reduce, run, status
 from batchfact.errors import BatchfactError
 
 app = typer.Typer(
@@ -24,6 +24,8 @@ app.command("run")(run.run)
 app.command("plan")(plan.plan)
 app.command("explain")(explain.explain)
 app.command("reduce")(reduce.reduce)
+app.command("status")(status.status)
+app.command("doctor")(doctor.doctor)
 app.add_typer(models.app, name="models", help="Models by name: list, show, pull, add.")
 
 

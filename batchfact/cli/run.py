@@ -109,6 +109,10 @@ def run(
         float | None,
         typer.Option(help="Exit with 3 when a larger share of rows is unscored.", rich_help_panel=RECOVERY),
     ] = None,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(help="Answer Prometheus at this port of this machine.", rich_help_panel=RECOVERY),
+    ] = None,
     config: shared.Config = None,
     quiet: Annotated[
         bool | None, typer.Option("--quiet", help="No progress and no closing table.", rich_help_panel=RECOVERY)

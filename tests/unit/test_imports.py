@@ -17,9 +17,9 @@ LAYERS: list[set[str]] = [
     {"models", "spill", "input_files", "run_file", "run_log", "journal_parts", "journal_merging"},
     {"source", "grouping", "assembly", "admission", "engines", "journal", "settings"},
     {"disk_space", "output_files"},
-    {"sink", "committing", "stopping", "demonstrations", "supervision"},
+    {"sink", "committing", "stopping", "demonstrations", "supervision", "metrics"},
     {"scheduler", "preparation"},
-    {"pipeline", "planning", "explaining", "reducing"},
+    {"pipeline", "planning", "explaining", "reducing", "watching", "diagnosis"},
     {"api"},
     {"", "cli", "__main__"},
 ]
@@ -32,6 +32,7 @@ ONLY_IN = {
     "openai": "engines",
     "typer": "cli",
     "rich": "cli",
+    "prometheus_client": "metrics",
 }
 """Packages that one of our packages alone may import."""
 
