@@ -56,7 +56,7 @@ def test_a_killed_engine_process_is_replaced_and_every_row_is_scored_as_without(
         env=environment,
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=850,
         check=False,
     )
 
