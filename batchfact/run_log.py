@@ -14,12 +14,42 @@ from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta, Struct
 
 NAME = "log.jsonl"
 _ENCODE = msgspec.json.Encoder(enc_hook=str).encode
+
+
+Count = Annotated[int, Meta(ge=0, le=2**53)]
+Seconds = Annotated[float, Meta(ge=0)]
+
+
+class Event(Struct, frozen=True, kw_only=True):
+    """One line as it is read back: the facts that are read by programs. Lines hold more, for people.
+
+    `rows` are those of the input in `run_started`, and of one part in `committed`; the counts beside it are the run's
+    so far. `scoring_s` are seconds since the engine was ready.
+    """
+
+    event: str
+    time: str | None = None
+    elapsed_s: Seconds = 0.0
+    rows: Count | None = None
+    committed: Count = 0
+    statuses: dict[str, Count] = {}
+    labels: dict[str, Count] = {}
+    scoring_s: Seconds = 0.0
+    exit_code: int | None = None
+    message: str | None = None
+    phase: str | None = None
+    in_flight: Count | None = None
+    reason: str | None = None
+
+
+_DECODE = msgspec.json.Decoder(Event).decode
 
 
 class RunLog:
@@ -67,7 +97,7 @@ class RunLog:
         self.close()
 
 
-def read_log(folder: Path) -> Iterator[dict[str, Any]]:
+def read_log(folder: Path) -> Iterator[Event]:
     """The events from the first one on; lines that a kill cut are left out. Nothing where there is no log."""
     try:
         lines = (folder / NAME).open("rb")
@@ -76,16 +106,14 @@ def read_log(folder: Path) -> Iterator[dict[str, Any]]:
     with lines:
         for line in lines:
             try:
-                found = msgspec.json.decode(line)
-            except msgspec.DecodeError:
+                yield _DECODE(line)
+            except (msgspec.DecodeError, UnicodeDecodeError):
                 continue
-            if isinstance(found, dict) and isinstance(found.get("event"), str):
-                yield found
 
 
 def incidents(folder: Path) -> dict[str, int]:
     """How often an engine was started again, and a request given up that ended it, in all runs on the journal."""
-    counts = Counter(event["event"] for event in read_log(folder))
+    counts = Counter(event.event for event in read_log(folder))
     return {"engine_restarts": counts["engine_restarting"], "requests_given_up": counts["request_given_up"]}
 
 

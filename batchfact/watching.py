@@ -7,9 +7,9 @@ may be on another machine that shares the file system.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import pyarrow as pa
 from msgspec import Struct
@@ -18,7 +18,7 @@ from batchfact.errors import UsageError
 from batchfact.journal_merging import merge_parts
 from batchfact.journal_parts import Part, list_parts, open_batches
 from batchfact.run_file import read_run
-from batchfact.run_log import is_held, read_log
+from batchfact.run_log import Event, is_held, read_log
 
 State = Literal["running", "finished", "stopped", "failed", "killed", "unknown"]
 
@@ -71,7 +71,7 @@ def job_status(folder: Path) -> JobStatus:
 
 
 def summarise(
-    events: Iterable[Mapping[str, Any]],
+    events: Iterable[Event],
     *,
     journal: str,
     output: str | None,
@@ -93,18 +93,17 @@ def summarise(
     num_runs = 0
     updated = None
     for event in events:
-        name = event["event"]
-        incidents[name] += 1
-        updated = event.get("time", updated)
-        if name == "run_started":
-            statuses.update(run.counts("statuses"))
-            labels.update(run.counts("labels"))
+        incidents[event.event] += 1
+        updated = event.time or updated
+        if event.event == "run_started":
+            statuses.update(run.latest.statuses)
+            labels.update(run.latest.labels)
             run = _Run()
             num_runs += 1
         run.take(event)
-    statuses.update(run.counts("statuses"))
-    labels.update(run.counts("labels"))
-    rows = run.started.get("rows")
+    statuses.update(run.latest.statuses)
+    labels.update(run.latest.labels)
+    rows = run.started.rows
     rate = run.rate()
     state = _state(run, is_going_on=is_going_on)
     return JobStatus(
@@ -121,10 +120,10 @@ def summarise(
         engine_restarts=incidents["engine_restarting"],
         requests_given_up=incidents["request_given_up"],
         runs=num_runs,
-        started=run.started.get("time"),
+        started=run.started.time,
         updated=updated,
-        exit_code=run.ended.get("exit_code"),
-        message=run.ended.get("message") or None,
+        exit_code=run.ended.exit_code,
+        message=run.ended.message or None,
         warnings=(*damage, *run.warnings[-MAX_MESSAGES:]),
     )
 
@@ -133,30 +132,24 @@ class _Run:
     """What the events of one run come to."""
 
     def __init__(self) -> None:
-        self.started: Mapping[str, Any] = {}
-        self.ended: Mapping[str, Any] = {}
+        self.started = self.ended = self.latest = Event(event="none")
         self.phase: str | None = None
         self.warnings: list[str] = []
-        self._last_facts: Mapping[str, Any] = {}
         self._commits: list[tuple[float, int]] = []
 
-    def take(self, event: Mapping[str, Any]) -> None:
-        match event["event"]:
+    def take(self, event: Event) -> None:
+        match event.event:
             case "run_started":
                 self.started = event
             case "run_ended":
-                self.ended = self._last_facts = event
+                self.ended = self.latest = event
             case "phase":
-                self.phase = event.get("phase")
+                self.phase = event.phase
             case "warning":
-                self.warnings.append(str(event.get("message")))
+                self.warnings.append(event.message or "")
             case "committed":
-                self._last_facts = event
-                self._commits.append((float(event["elapsed_s"]), int(event["committed"])))
-
-    def counts(self, name: str) -> Mapping[str, int]:
-        found: Mapping[str, int] = self._last_facts.get(name, {})
-        return found
+                self.latest = event
+                self._commits.append((event.elapsed_s, event.committed))
 
     def rate(self) -> float | None:
         """Rows a second over the last commits; over all of the scoring where there are not two of them."""
@@ -166,16 +159,15 @@ class _Run:
         first_s, first_rows = next(each for each in self._commits if each[0] >= last_s - RATE_S)
         if last_s > first_s:
             return (last_rows - first_rows) / (last_s - first_s)
-        scoring_s = self._last_facts.get("scoring_s")
-        return last_rows / scoring_s if scoring_s else None
+        return last_rows / self.latest.scoring_s if self.latest.scoring_s > 0 else None
 
 
 def _state(run: _Run, *, is_going_on: bool | None) -> State:
     if is_going_on:
         return "running"
-    code = run.ended.get("exit_code")
+    code = run.ended.exit_code
     if code is None:
-        return "unknown" if is_going_on is None or not run.started else "killed"
+        return "unknown" if is_going_on is None or run.started.event != "run_started" else "killed"
     return {0: "finished", 130: "stopped"}.get(code, "failed")  # type: ignore[return-value]  # both are States
 
 

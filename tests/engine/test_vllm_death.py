@@ -67,5 +67,5 @@ def test_a_killed_engine_process_is_replaced_and_every_row_is_scored_as_without(
     assert {row["batchfact_status"] for row in found} == {"ok"}
     metadata = json.loads(pq.read_schema(tmp_path / "out.parquet").metadata[b"batchfact"])
     assert metadata["incidents"] == {"engine_restarts": 1, "requests_given_up": 0}
-    (ended,) = [each for each in read_log(tmp_path / "out.parquet.journal") if each["event"] == "engine_ended"]
-    assert ended["in_flight"] > 0
+    (ended,) = [each for each in read_log(tmp_path / "out.parquet.journal") if each.event == "engine_ended"]
+    assert ended.in_flight

@@ -28,7 +28,7 @@ def test_an_engine_that_dies_is_started_again_and_everything_says_so(
     assert "engine started again" in done.stdout
     metadata = json.loads(pq.read_schema(tmp_path / "out.parquet").metadata[b"batchfact"])
     assert metadata["incidents"] == {"engine_restarts": 1, "requests_given_up": 0}
-    events = [event["event"] for event in read_log(tmp_path / "out.parquet.journal")]
+    events = [event.event for event in read_log(tmp_path / "out.parquet.journal")]
     assert events[0] == "run_started"
     assert "engine_ended" in events
     assert "committed" in events
@@ -64,8 +64,8 @@ def test_an_engine_that_stays_broken_ends_the_run_with_exit_1_and_the_same_comma
     assert "given up after 3 restarts" in done.stderr
     assert "run the same command again" in done.stderr
     *_, ended = read_log(tmp_path / "out.parquet.journal")
-    assert (ended["event"], ended["exit_code"]) == ("run_ended", 1)
-    assert ended["committed"] >= 5
+    assert (ended.event, ended.exit_code) == ("run_ended", 1)
+    assert ended.committed >= 5
 
     cli.run(*words)
     cli.run(source, "whole.parquet")

@@ -22,7 +22,7 @@ def status(cli: CommandLine, *words: str) -> dict[str, Any]:
 def wait_for_commits(journal: Path, count: int) -> None:
     """Polls the log that another process writes: there is nothing to be told by."""
     for _ in range(2400):
-        if sum(event["event"] == "committed" for event in read_log(journal)) >= count:
+        if sum(event.event == "committed" for event in read_log(journal)) >= count:
             return
         time.sleep(0.05)
     raise AssertionError(f"{journal} never got {count} parts")

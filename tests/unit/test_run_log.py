@@ -9,18 +9,19 @@ from batchfact.run_log import NAME, RunLog, incidents, is_held, read_log
 
 
 def names(folder: Path) -> list[str]:
-    return [event["event"] for event in read_log(folder)]
+    return [event.event for event in read_log(folder)]
 
 
 def test_events_come_back_with_time_and_facts(tmp_path: Path) -> None:
     log = RunLog(tmp_path)
-    log.write("committed", rows=3, statuses={"ok": 3}, path=Path("a"))
+    log.write("committed", rows=3, statuses={"ok": 3}, place=Path("a"))
     log.close()
     (event,) = read_log(tmp_path)
 
-    assert (event["event"], event["rows"], event["statuses"], event["path"]) == ("committed", 3, {"ok": 3}, "a")
-    assert event["elapsed_s"] >= 0
-    assert event["time"].endswith("+00:00")
+    assert (event.event, event.rows, event.statuses) == ("committed", 3, {"ok": 3})
+    assert event.elapsed_s >= 0
+    assert event.time.endswith("+00:00")
+    assert json.loads((tmp_path / NAME).read_bytes())["place"] == "a"
 
 
 def test_a_later_run_goes_on_in_the_same_log(tmp_path: Path) -> None:
@@ -41,7 +42,9 @@ def test_a_line_that_a_kill_cut_is_left_out_and_costs_no_other(tmp_path: Path) -
     assert names(tmp_path) == ["whole", "next"]
 
 
-@pytest.mark.parametrize("line", [b"\xff\xfe\n", b"[1]\n", b"{}\n", b'{"event": 3}\n', b"\n", b"\0\0\0\n"])
+@pytest.mark.parametrize(
+    "line", [b"\xff\xfe\n", b"[1]\n", b"{}\n", b'{"event": 3}\n', b"\n", b'{"event": "a", "rows": -1}\n']
+)
 def test_a_line_that_is_no_event_is_left_out(tmp_path: Path, line: bytes) -> None:
     (tmp_path / NAME).write_bytes(line + b'{"event": "good"}\n')
 

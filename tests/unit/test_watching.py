@@ -1,42 +1,41 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from batchfact.errors import UsageError
 from batchfact.journal import Journal
 from batchfact.records import Outcome
+from batchfact.run_log import Event
 from batchfact.watching import JobStatus, count_rows, job_status, summarise
 
 
-def started(rows: int = 100) -> dict[str, Any]:
-    return {"event": "run_started", "time": "t0", "elapsed_s": 0.0, "rows": rows}
+def started(rows: int = 100) -> Event:
+    return Event(event="run_started", time="t0", rows=rows)
 
 
-def committed(elapsed_s: float, total: int, **statuses: int) -> dict[str, Any]:
-    return {
-        "event": "committed",
-        "time": f"t{elapsed_s:.0f}",
-        "elapsed_s": elapsed_s,
-        "committed": total,
-        "statuses": statuses,
-        "labels": {"consistent": total},
-        "scoring_s": elapsed_s / 2,
-    }
+def committed(elapsed_s: float, total: int, **statuses: int) -> Event:
+    return Event(
+        event="committed",
+        elapsed_s=elapsed_s,
+        committed=total,
+        statuses=statuses,
+        labels={"consistent": total},
+        scoring_s=elapsed_s / 2,
+    )
 
 
-def ended(code: int, message: str = "") -> dict[str, Any]:
-    return {"event": "run_ended", "time": "end", "elapsed_s": 99.0, "exit_code": code, "message": message}
+def ended(code: int, message: str = "") -> Event:
+    return Event(event="run_ended", exit_code=code, message=message)
 
 
-def summary(events: list[dict[str, Any]], *, rows_done: int = 0, is_going_on: bool | None = False) -> JobStatus:
+def summary(events: list[Event], *, rows_done: int = 0, is_going_on: bool | None = False) -> JobStatus:
     return summarise(events, journal="j", output="o", rows_done=rows_done, is_going_on=is_going_on)
 
 
 def test_a_running_job_has_rate_and_time_left() -> None:
-    events = [started(), {"event": "phase", "phase": "scoring"}, committed(10, 20, ok=20), committed(20, 40, ok=40)]
+    events = [started(), Event(event="phase", phase="scoring"), committed(10, 20, ok=20), committed(20, 40, ok=40)]
     found = summary(events, rows_done=40, is_going_on=True)
 
     assert (found.state, found.phase, found.rows, found.rows_done) == ("running", "scoring", 100, 40)
@@ -71,18 +70,18 @@ def test_a_single_commit_gives_the_rate_since_the_engine_was_ready() -> None:
         (committed(1, 1, ok=1), True, "running"),
     ],
 )
-def test_the_last_event_and_the_lock_tell_the_state(last: dict[str, Any], is_going_on: bool | None, state: str) -> None:
+def test_the_last_event_and_the_lock_tell_the_state(last: Event, is_going_on: bool | None, state: str) -> None:
     found = summary([started(), last], is_going_on=is_going_on)
 
     assert found.state == state
     assert found.eta_s is None or state == "running"
-    assert found.message == (last.get("message") or None)
+    assert found.message == (last.message or None)
 
 
 def test_counts_are_those_of_all_runs() -> None:
-    restart = {"event": "engine_restarting"}
+    restart = Event(event="engine_restarting")
     events = [started(), committed(1, 2, ok=2), committed(2, 5, ok=4, refused=1), restart]
-    events += [started(), restart, committed(1, 3, ok=3), {"event": "warning", "message": "careful"}]
+    events += [started(), restart, committed(1, 3, ok=3), Event(event="warning", message="careful")]
     found = summary(events)
 
     assert found.statuses == {"ok": 7, "refused": 1}
