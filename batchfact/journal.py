@@ -172,6 +172,7 @@ class Journal:
         return _decode_outcomes(open_batches(self._snapshot(), None))
 
     def close(self) -> None:
+        shutil.rmtree(self.spill_dir, ignore_errors=True)  # empty by now, or what a failure left
         self._lock.release()
 
     def __enter__(self) -> Self:
