@@ -66,6 +66,7 @@ class Identity(Struct, frozen=True, kw_only=True):
     max_model_len: int | None = None
     dtype: str | None = None
     quantization: str | None = None
+    deterministic: bool = False
 
     def __post_init__(self) -> None:
         require(self.window_sentences >= 1, "--window-sentences must be at least 1", self.window_sentences)

@@ -130,6 +130,7 @@ def prepare_method(config: RunConfig, *, log_file: Path | None, compiles: bool, 
         gpu_memory_utilization=runtime.gpu_memory_utilization,
         kv_cache_bytes=runtime.kv_cache_bytes,
         compile=compiles,
+        deterministic=identity.deterministic,
         log_file=log_file,
         extra=runtime.engine_args,
         server=server,
@@ -158,7 +159,7 @@ def prepare_method(config: RunConfig, *, log_file: Path | None, compiles: bool, 
         paradigm=held_out(paradigm, shown.documents) if shown.documents else paradigm,
         prompts=prompts,
         identity=_method_identity(identity, entry, spec, described, prompts, shown, reasoning=reasoning),
-        notes=(*engine_notes, *_sampling_notes(identity, reasoning=reasoning)),
+        notes=(*engine_notes, *_sampling_notes(identity, reasoning=reasoning), *_deterministic_notes(described)),
         max_model_len=max_model_len,
     )
 
@@ -355,6 +356,11 @@ def _sampling_notes(identity: Identity, *, reasoning: bool) -> tuple[str, ...]:
     if identity.temperature > 0 and not writes:
         return ("--temperature changes nothing here: no text is written; add --reasoning or --label-mode parse",)
     return ()
+
+
+def _deterministic_notes(described: Mapping[str, str]) -> tuple[str, ...]:
+    how = described.get("deterministic")
+    return () if how is None else (f"--deterministic: {how}; docs/reliability.md says what that guarantees",)
 
 
 def _retries(config: RunConfig) -> Callable[[Outcome], bool] | None:

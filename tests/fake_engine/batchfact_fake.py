@@ -169,7 +169,8 @@ class Factory:
 
     def describe(self, spec: EngineSpec) -> dict[str, str]:
         limit = str(spec.max_model_len or DEFAULT_MAX_MODEL_LEN)
-        return {"engine": "fake", "version": "1", "dtype": spec.dtype or "float32", "max_model_len": limit}
+        how = {"deterministic": "always"} if spec.deterministic else {}
+        return {"engine": "fake", "version": "1", "dtype": spec.dtype or "float32", "max_model_len": limit, **how}
 
     def load_tokenizer(self, spec: EngineSpec) -> FakeTokenizer:
         return FakeTokenizer()
