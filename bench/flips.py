@@ -1,4 +1,4 @@
-"""How many labels change with the order of rows, the batch and the prefix cache, and how near the threshold they lie."""
+"""How many labels change with the order of rows, the batch and the prefix cache, and how near the threshold."""
 
 from __future__ import annotations
 

@@ -87,9 +87,8 @@ def describe(samples: Sequence[Sample], events: Sequence[Event]) -> dict[str, An
         place = (sample.at_s - offset - began) / max(ended - began, 1e-9) * TENTHS
         if 0 <= place < TENTHS:
             tenths[int(place)].append(sample)
-    speeds = [
-        _speed(commits, began + (ended - began) * tenth / TENTHS, (ended - began) / TENTHS) for tenth in range(10)
-    ]
+    span = (ended - began) / TENTHS
+    speeds = [_speed(commits, began + span * tenth, span) for tenth in range(TENTHS)]
     by_tenth: dict[str, list[float]] = {
         name: [max((getattr(each, name) for each in tenth), default=0) for tenth in tenths]
         for name in ("rss_mib", "engine_rss_mib", "open_files", "threads")
@@ -100,7 +99,7 @@ def describe(samples: Sequence[Sample], events: Sequence[Event]) -> dict[str, An
         "rows_per_s_by_tenth": [round(speed, 1) for speed in speeds],
         **{f"{name}_by_tenth": values for name, values in by_tenth.items()},
         "engine_restarts": sum(event.event == "engine_restarting" for event in events),
-        "is_flat": all(is_flat(values) for values in by_tenth.values()) and is_flat(speeds[::-1]),
+        "is_flat": all(is_flat(values) for values in by_tenth.values()) and speeds[-1] * FLAT >= speeds[2],
     }
 
 
