@@ -20,12 +20,14 @@ from anyio.abc import TaskStatus
 from msgspec import Struct
 
 from batchfact.engines.base import (
+    Capacity,
     ChooseAnswer,
     Engine,
     EngineFactory,
     EngineSpec,
     LabelIds,
     RequestError,
+    Tokenizer,
     WriteAnswer,
 )
 from batchfact.errors import EngineDiedError, RunFailedError, root_cause
@@ -108,9 +110,11 @@ async def supervised(
     try:
         async with anyio.create_task_group() as tasks:
             await tasks.start(engine.keep_up, factory, spec)
-            tasks.start_soon(engine.watch)
-            yield engine
-            tasks.cancel_scope.cancel()
+            async with anyio.create_task_group() as watching:
+                watching.start_soon(engine.watch)
+                yield engine
+                watching.cancel_scope.cancel()
+            engine.close()
     except BaseExceptionGroup as group:
         raise root_cause(group) from group
 
@@ -118,12 +122,16 @@ async def supervised(
 class SupervisedEngine:
     """The `Engine` of a run, whichever engine is behind it. Made by `supervised`."""
 
+    capacity: Capacity
+    tokenizer: Tokenizer
+
     def __init__(self, progress: Progress, limits: Limits) -> None:
         self._progress = progress
         self._limits = limits
         self._patience = Patience(limits.stall_s)
         self._engine: Engine | None = None
         self._failure: str | None = None
+        self._is_closing = False
         self._reason = ""
         self._last_answered: Callable[[Engine], Awaitable[object]] | None = None
         self._in_flight: set[_Ask] = set()
@@ -255,6 +263,8 @@ class SupervisedEngine:
                 if began:  # an engine that cannot be ended still holds the device
                     self._give_up(num_restarts)
                     return
+            if self._is_closing:
+                return
             if num_restarts == self._limits.max_restarts:
                 self._give_up(num_restarts)
                 return
@@ -265,6 +275,11 @@ class SupervisedEngine:
             self._progress.record("engine_restarting", restart=num_restarts, pause_s=pause_s)
             await anyio.sleep(pause_s)
             pause_s = min(MAX_PAUSE_S, 2 * pause_s + 1)
+
+    def close(self) -> None:
+        """Let `keep_up` end its engine and return."""
+        self._is_closing = True
+        self._ended.set()
 
     async def watch(self) -> None:
         """End an engine that owes answers and gives none."""
@@ -279,7 +294,8 @@ class SupervisedEngine:
 
     def _begin(self, engine: Engine) -> None:
         self._engine = engine
-        self._ended = anyio.Event()
+        if not self._is_closing:
+            self._ended = anyio.Event()
         self._patience.begin()
         self._progress.record("engine_ready")
         self._progress.begin("scoring")

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import anyio
+import anyio.lowlevel
 import pytest
 from batchfact_fake import Factory
 
@@ -131,6 +133,18 @@ async def test_what_happened_is_warned_of_and_recorded(
         "engine_restarting",
         "engine_ready",
     ]
+
+
+async def test_it_closes_while_an_engine_is_starting_again(tmp_path: Path) -> None:
+    progress = Progress(0)
+    spec = EngineSpec(model=tmp_path, extra={"die_after": "0", "start_failures": "3"})
+    async with supervised(Factory(), spec, progress, Limits()) as engine, anyio.create_task_group() as tasks:
+        tasks.start_soon(lambda: engine.choose([1], ((4,), (5,)), priority=0, replica=0))
+        while not progress.num_restarts:
+            await anyio.lowlevel.checkpoint()
+        tasks.cancel_scope.cancel()
+
+    assert progress.num_restarts >= 1
 
 
 async def test_an_error_of_the_block_comes_out_as_it_was(tmp_path: Path) -> None:
