@@ -9,7 +9,7 @@ import sys
 
 import typer
 
-from batchfact.cli import evaluate, explain, models, plan, reduce, report, run
+from batchfact.cli import doctor, evaluate, explain, models, plan, reduce, report, run, status
 from batchfact.errors import BatchfactError
 
 app = typer.Typer(
@@ -27,6 +27,8 @@ app.command("reduce")(reduce.reduce)
 app.command("eval")(evaluate.evaluate)
 app.command("calibrate")(evaluate.calibrate)
 app.command("report")(report.report)
+app.command("status")(status.status)
+app.command("doctor")(doctor.doctor)
 app.add_typer(models.app, name="models", help="Models by name: list, show, pull, add.")
 
 
