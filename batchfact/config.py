@@ -67,6 +67,7 @@ class Identity(Struct, frozen=True, kw_only=True):
     max_model_len: int | None = None
     dtype: str | None = None
     quantization: str | None = None
+    deterministic: bool = False
 
     def __post_init__(self) -> None:
         require(self.window_sentences >= 1, "--window-sentences must be at least 1", self.window_sentences)
@@ -186,6 +187,10 @@ class Runtime(Struct, frozen=True, kw_only=True):
     max_unscored: float | None = None
     part_rows: int = 4096
     part_seconds: float = 30.0
+    max_restarts: int = 10
+    stall_seconds: float = 300.0
+    metrics_port: int | None = None
+    metrics_host: str = "127.0.0.1"
     quiet: bool = False
     verbose: bool = False
 
@@ -216,6 +221,13 @@ class Runtime(Struct, frozen=True, kw_only=True):
         require(self.kv_cache_bytes is None or self.kv_cache_bytes > 0, "--kv-cache-memory must be above 0", 0)
         require(self.part_rows >= 1, "part-rows must be at least 1", self.part_rows)
         require(self.part_seconds > 0, "part-seconds must be above 0", self.part_seconds)
+        require(
+            self.metrics_port is None or 1 <= self.metrics_port <= 65535,
+            "--metrics-port lies between 1 and 65535",
+            self.metrics_port,
+        )
+        require(self.max_restarts >= 0, "max-restarts must be at least 0", self.max_restarts)
+        require(self.stall_seconds > 0, "stall-seconds must be above 0", self.stall_seconds)
         require(self.look_ahead_bytes >= 1, "look-ahead-bytes must be at least 1", self.look_ahead_bytes)
         require(self.look_ahead_rows >= 1, "--look-ahead-rows must be at least 1", self.look_ahead_rows)
 

@@ -32,6 +32,7 @@ from batchfact.paradigms.program import Paradigm, Running
 from batchfact.paradigms.shots import held_out
 from batchfact.prompts.loader import PromptBook, shipped_texts
 from batchfact.records import DocumentGroup, Outcome, Template
+from batchfact.run_log import incidents
 from batchfact.settings import method_facts, reasons, unfit
 from batchfact.sink import check_output
 from batchfact.source import Source, open_source
@@ -131,6 +132,7 @@ def prepare_method(config: RunConfig, *, log_file: Path | None, compiles: bool, 
         gpu_memory_utilization=runtime.gpu_memory_utilization,
         kv_cache_bytes=runtime.kv_cache_bytes,
         compile=compiles,
+        deterministic=identity.deterministic,
         log_file=log_file,
         extra=runtime.engine_args,
         server=server,
@@ -164,6 +166,7 @@ def prepare_method(config: RunConfig, *, log_file: Path | None, compiles: bool, 
             *engine_notes,
             *_sampling_notes(identity, reasoning=reasoning),
             *_calibration_notes(config, entry, facts),
+            *_deterministic_notes(described),
         ),
         max_model_len=max_model_len,
     )
@@ -308,7 +311,9 @@ def _runtime_facts(prepared: Prepared) -> dict[str, Any]:
 def metadata(prepared: Prepared) -> dict[str, Any]:
     """What the output file says about how it was made."""
     config = prepared.config
-    return describe_run(prepared.method.identity, config.fold, config.columns, _runtime_facts(prepared))
+    return describe_run(
+        prepared.method.identity, config.fold, config.columns, _runtime_facts(prepared), incidents(prepared.journal)
+    )
 
 
 def prove_joins(assembler: Assembler, method: Method, group: DocumentGroup) -> None:
@@ -368,6 +373,11 @@ def _calibration_notes(config: RunConfig, entry: ModelEntry | None, facts: Mappi
     here = {"model weights": facts["model_digest"], "prompts": facts["prompts"]}
     others = [name for name, value in fitted.items() if value != here[name]]
     return (f"the calibration was fitted with other {' and '.join(others)}",) if others else ()
+
+
+def _deterministic_notes(described: Mapping[str, str]) -> tuple[str, ...]:
+    how = described.get("deterministic")
+    return () if how is None else (f"--deterministic: {how}; docs/reliability.md says what that guarantees",)
 
 
 def _retries(config: RunConfig) -> Callable[[Outcome], bool] | None:

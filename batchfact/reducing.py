@@ -11,6 +11,7 @@ from batchfact.errors import UsageError
 from batchfact.journal import Journal, default_folder, read_run
 from batchfact.metadata import describe_run
 from batchfact.run_file import RunFile
+from batchfact.run_log import incidents
 from batchfact.settings import make_config
 from batchfact.sink import Totals, check_output, merge
 from batchfact.source import open_source
@@ -65,7 +66,9 @@ def reduce_journal(
             target,
             config.fold,
             config.columns,
-            describe_run(identity, config.fold, config.columns, {**runtime, "inputs": config.inputs}),
+            describe_run(
+                identity, config.fold, config.columns, {**runtime, "inputs": config.inputs}, incidents(folder)
+            ),
             limit=runtime.get("limit"),
         )
 

@@ -9,7 +9,7 @@ import sys
 
 import typer
 
-from batchfact.cli import compare, evaluate, explain, models, plan, reduce, report, run
+from batchfact.cli import compare, doctor, evaluate, explain, models, plan, reduce, report, run, status
 from batchfact.errors import BatchfactError
 
 app = typer.Typer(
@@ -28,6 +28,8 @@ app.command("eval")(evaluate.evaluate)
 app.command("compare")(compare.compare)
 app.command("calibrate")(evaluate.calibrate)
 app.command("report")(report.report)
+app.command("status")(status.status)
+app.command("doctor")(doctor.doctor)
 app.add_typer(models.app, name="models", help="Models by name: list, show, pull, add.")
 
 

@@ -144,6 +144,15 @@ Quantization = Annotated[
     str | None, typer.Option(help="A quantisation the engine knows, such as fp8.", rich_help_panel=METHOD)
 ]
 
+Deterministic = Annotated[
+    bool | None,
+    typer.Option(
+        "--deterministic",
+        help="Answers that do not depend on what else is asked, as far as the engine can; slower.",
+        rich_help_panel=METHOD,
+    ),
+]
+
 Threshold = Annotated[
     float | None, typer.Option(help="A score at or above it counts as consistent (default: 0.5).", rich_help_panel=FOLD)
 ]

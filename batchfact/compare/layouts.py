@@ -17,12 +17,12 @@ from batchfact.evaluate.layout import Failed, Line, Table, Value
 from batchfact.evaluate.metrics import Absent
 from batchfact.evaluate.tables import tables
 
-MAIN_TITLE = "Balanced accuracy, or Pearson's correlation x 100 where there are only ratings"
+MAIN_TITLE = "Systems by data sets"
 MAIN_NOTE = (
-    "An unscored row counts as wrong. Repeated runs are shown as mean and standard deviation; intervals and coverage "
-    "stand below, for each run."
+    "Balanced accuracy x 100, or Pearson's correlation x 100 where the column says so. An unscored row counts as wrong. "
+    "Repeated runs are shown as mean and standard deviation; intervals and coverage stand below, for each run."
 )
-SHOTS_TITLE = "The same by number of demonstrations"
+SHOTS_TITLE = "Systems by data sets and number of demonstrations"
 DETAILS = (
     "Labels",
     "The inconsistent class",

@@ -14,12 +14,12 @@ LAYERS: list[set[str]] = [
     {"calibration", "config"},
     {"text", "engines.base", "prompts", "progress", "metadata"},
     {"paradigms"},
-    {"models", "spill", "input_files", "run_file", "journal_parts", "journal_merging"},
+    {"models", "spill", "input_files", "run_file", "run_log", "journal_parts", "journal_merging"},
     {"source", "grouping", "assembly", "admission", "engines", "journal", "settings"},
     {"disk_space", "output_files"},
-    {"sink", "committing", "stopping", "demonstrations"},
+    {"sink", "committing", "stopping", "demonstrations", "supervision", "metrics"},
     {"scheduler", "preparation"},
-    {"pipeline", "planning", "explaining", "reducing"},
+    {"pipeline", "planning", "explaining", "reducing", "watching", "diagnosis"},
     {"api", "evaluate", "report"},
     {"scored_file"},
     {"reporting", "reporting_metrics", "compare"},
@@ -35,6 +35,7 @@ ONLY_IN = {
     "openai": "engines",
     "typer": "cli",
     "rich": "cli",
+    "prometheus_client": "metrics",
 }
 """Packages that one of our packages alone may import, or two."""
 
