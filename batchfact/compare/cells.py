@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
+import pyarrow as pa
 import pyarrow.dataset as pads
 from msgspec import Struct
 
@@ -57,9 +58,18 @@ def state_of(cell: Cell) -> State:
     """What is there of it now."""
     if cell.problem is not None:
         return "cannot run"
-    if Path(cell.output).exists() and pads.dataset(cell.output, format="parquet").count_rows() == cell.rows:
+    if Path(cell.output).exists() and _num_rows(cell.output) == cell.rows:
         return "finished"
     return "new" if read_run(default_folder(cell.output)) is None else "begun"
+
+
+def _num_rows(output: str) -> int | None:
+    """None for a file that was damaged since: its run writes it again from the journal."""
+    try:
+        rows: int = pads.dataset(output, format="parquet").count_rows()
+    except (OSError, pa.ArrowException):
+        return None
+    return rows
 
 
 class Methods:

@@ -100,7 +100,8 @@ def expand(common: Mapping[str, Any], grids: Sequence[Mapping[str, Any]]) -> tup
         for chosen in itertools.product(*axes.values()):
             options = _with_effect({**shared, **dict(zip(axes, chosen, strict=True))})
             point = _point(options, by, place, own)
-            if point not in found:
+            # An option that is given as its default is none.
+            if not any((each.configs, each.paradigm_by) == (point.configs, by) for each in found):
                 found.append(point)
     return tuple(found)
 

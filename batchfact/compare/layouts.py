@@ -19,8 +19,8 @@ from batchfact.evaluate.tables import tables
 
 MAIN_TITLE = "Systems by data sets"
 MAIN_NOTE = (
-    "Balanced accuracy x 100, or Pearson's correlation x 100 where the column says so. An unscored row counts as wrong. "
-    "Repeated runs are shown as mean and standard deviation; intervals and coverage stand below, for each run."
+    "Balanced accuracy x 100, or Pearson's correlation x 100 where the column says so. An unscored row counts as "
+    "wrong. Repeated runs are shown as mean and standard deviation; intervals and coverage stand below, for each run."
 )
 SHOTS_TITLE = "Systems by data sets and number of demonstrations"
 DETAILS = (

@@ -36,7 +36,13 @@ def experiment(fake_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     def write(grid: str, **settings: Any) -> Experiment:
         top = {"data": ["in.parquet"], "results": "results"} | settings
         arguments = {"log": str(tmp_path / "requests.log"), "max_num_seqs": "2"} | top.pop("engine-arg", {})
-        options = {"engine": "fake", "model": str(fake_model), "engine-arg": arguments, "part-rows": 2, "max-restarts": 0}
+        options = {
+            "engine": "fake",
+            "model": str(fake_model),
+            "engine-arg": arguments,
+            "part-rows": 2,
+            "max-restarts": 0,
+        }
         text = f"{toml_lines(top)}\n[options]\n{toml_lines(options)}\n{grid}\n"
         Path("experiment.toml").write_text(text)
         return read_experiment(Path("experiment.toml"))

@@ -33,12 +33,13 @@ def sets(tmp_path: Path) -> dict[str, DataSet]:
     """Three data sets: with labels, of one class, with ratings alone."""
     folder = tmp_path / "sets"
     folder.mkdir()
-    for name, columns in {
-        "labelled": {"label": GOLD},
-        "one-class": {"label": [0, 0, 0, 0]},
-        "rated": {"score": [0.1, 0.4, 0.6, 0.9]},
-    }.items():
-        pq.write_table(pa.table({"id": ["r0", "r1", "r2", "r3"], **columns}), folder / f"{name}.parquet")
+    columns: dict[str, tuple[str, list[Any]]] = {
+        "labelled": ("label", GOLD),
+        "one-class": ("label", [0, 0, 0, 0]),
+        "rated": ("score", [0.1, 0.4, 0.6, 0.9]),
+    }
+    for name, (column, cells) in columns.items():
+        pq.write_table(pa.table({"id": ["r0", "r1", "r2", "r3"], column: cells}), folder / f"{name}.parquet")
     return {each.name: each for each in find_data_sets([str(folder)], Columns(), limit=None)}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ def test_every_combination_of_the_axes_is_a_point() -> None:
 
 def test_a_point_that_two_grids_share_is_there_once() -> None:
     assert len(expand({}, [{"paradigm": ["sent-nli", "qg-qa"]}, {"paradigm": ["qg-qa", "summ-nli"]}])) == 3
+    assert len(expand({}, [{"paradigm": "vanilla"}, {"paradigm": "vanilla", "shots": 0, "threshold": 0.5}])) == 1
 
 
 def test_a_grid_s_own_option_goes_before_the_common_one() -> None:
@@ -137,3 +139,19 @@ def test_the_command_line_goes_before_the_file(tmp_path: Path) -> None:
 
     assert (read.data, read.limit, read.results, read.columns.label) == (("x",), 5, Path("e-results"), "gold")
     assert (given.data, given.limit, given.results) == (("y", "z"), 7, tmp_path)
+
+
+def test_the_shipped_experiment_can_be_read_with_its_commented_grids_too(tmp_path: Path) -> None:
+    shipped = Path(__file__).parents[2] / "examples" / "compare.toml"
+    full = tmp_path / "full.toml"
+    full.write_text(re.sub(r"(?m)^# (\[\[grid\]\]|[\w-]+ = )", r"\1", shipped.read_text()))
+
+    assert [name.system.split()[-1] for name in name_points(read_experiment(shipped).points, REPEATS)] == [
+        "summ-nli",
+        "sent-nli",
+        "qg-qa",
+        "vanilla",
+        "cot",
+        "sbs",
+    ]
+    assert len(read_experiment(full).points) == 6 + 3 + 3  # zero-shot vanilla is there already
