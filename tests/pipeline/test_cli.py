@@ -114,7 +114,7 @@ def test_a_run_that_died_goes_on_and_asks_only_the_rest(cli: CommandLine, make_i
     source = make_input(PAIRS)
     cli.run(source, "whole.parquet")
     done = cli.run(source, "out.parquet", "--engine-arg", "die_after=21", "--engine-arg", "max_num_seqs=1", code=1)
-    assert "goes on" in done.stderr
+    assert "run the same command again" in done.stderr
     assert not (tmp_path / "out.parquet").exists()
 
     cli.run(source, "out.parquet", "--engine-arg", f"log={tmp_path / 'log'}")
