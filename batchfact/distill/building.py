@@ -203,9 +203,7 @@ def _read_folds(file: Path | None, recipe: Recipe, folds: Folds) -> dict[tuple[s
     return {(name, str(row["id"])): int(row["fold"]) for row in rows for name in names.get(row["file"], ())}
 
 
-def _place(
-    recipe: Recipe, kept: Sequence[Kept], teachers: dict[str, Answers], prompts: PromptBook
-) -> Iterator[Placed]:
+def _place(recipe: Recipe, kept: Sequence[Kept], teachers: dict[str, Answers], prompts: PromptBook) -> Iterator[Placed]:
     """Examples with their weights, those of one document together."""
     entries = {entry.name: entry for entry in recipe.data}
     weights = _weights(recipe, kept)

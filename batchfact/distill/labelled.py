@@ -70,7 +70,8 @@ def parse_rule(rule: str, names: list[str], data_set: str) -> Callable[[Row], bo
     match = re.fullmatch(r"\s*(?P<column>[\w.-]+)\s*(?P<sign>!=|=|!~|~)\s*(?P<value>.*?)\s*", rule)
     if match is None:
         raise UsageError(
-            f"the data set {data_set}: a rule is `column = value`, or with !=, ~ or !~ (regular expressions); got {rule!r}"
+            f"the data set {data_set}: a rule is `column = value`, or with !=, or with ~ and !~ (regular expressions), "
+            f"got {rule!r}"
         )
     column, sign, value = match["column"], match["sign"], match["value"]
     if column not in names:

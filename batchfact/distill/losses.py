@@ -2,7 +2,8 @@
 
 Logits of one tree and its groups flow in; one weighted loss flows out. A group is one summary as it is shown here: one
 statement, or its windows. Where only the summary's label is known, the windows are instances of it: an inconsistent
-summary's loss is on the window that looks worst, which is what the fold `any` decides by, and a consistent one's on all.
+summary's loss is on the window that looks worst, which is what the fold `any` decides by, and a consistent one's on
+all.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def branch_losses(logits: torch.Tensor, targets: torch.Tensor, branch_of: torch.
 
 
 def margins(logits: torch.Tensor, last: torch.Tensor, label_ids: Sequence[Sequence[int]]) -> torch.Tensor:
-    """log P(consistent) - log P(inconsistent) at each branch's label: (num_branches,).
+    """The logarithm of P(consistent) / P(inconsistent) at each branch's label: (num_branches,).
 
     Args:
         label_ids: ids of the spellings of the two labels, the consistent one first; their probabilities add up.

@@ -29,7 +29,9 @@ def measure(scored: Mapping[str, Sequence[Scored]]) -> dict[str, float]:
     sets = sets or [[row for rows in scored.values() for row in rows]]
     thresholds = sorted({round(margin, 1) for rows in sets for margin, _ in rows})
     best = max(thresholds, key=lambda threshold: _balanced_accuracy(sets, threshold))
-    aucs = [roc_auc_score([label == "consistent" for _, label in rows], [margin for margin, _ in rows]) for rows in sets]
+    aucs = [
+        roc_auc_score([label == "consistent" for _, label in rows], [margin for margin, _ in rows]) for rows in sets
+    ]
     return {
         "roc_auc": float(sum(aucs) / len(aucs)),
         "balanced_accuracy": _balanced_accuracy(sets, 0.0),
@@ -42,8 +44,8 @@ def check_measurable(labels: Sequence[Label]) -> None:
     """Raises: UsageError unless there are test summaries of both labels."""
     if len(set(labels)) < 2:
         raise UsageError(
-            f"all test summaries are {labels[0]}, so nothing can be measured: add test data of the other label, or build "
-            "with test_share = 0"
+            f"all test summaries are {labels[0]}, so nothing can be measured: add test data of the other label, or "
+            "build with test_share = 0"
         )
 
 

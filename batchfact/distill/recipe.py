@@ -1,7 +1,7 @@
 """A recipe: the TOML file that says from what, how and for what a small scorer is trained.
 
-A file flows in; checked, frozen settings flow out, or a UsageError that names the setting. docs/distillation.md explains
-each of them to users.
+A file flows in; checked, frozen settings flow out, or a UsageError that names the setting. docs/distillation.md
+explains each of them to users.
 """
 
 from __future__ import annotations
@@ -87,9 +87,9 @@ class Trees(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a document's examples become one forward pass; lengths are tokens where nothing else is said.
 
     `document_words` cuts each document, at every visit, to a random number of words between the two, with the
-    sentences nearest to what is judged; None shows it whole. `max_summaries` and `max_synthetic` bound one visit's labelled
-    and synthetic summaries, `max_synthetic_alone` those of a document that has no others; `max_windows` bounds a summary's.
-    `summary_share` is how often a summary of several windows is shown as one statement where it may be shown as both.
+    sentences nearest to what is judged; None shows it whole. `max_summaries` and `max_synthetic` bound one visit's
+    labelled and synthetic summaries, `max_synthetic_alone` those of a document that has no others, and `max_windows`
+    the windows of one summary. `summary_share` is how often a summary of several windows is shown as one statement where it may be shown as both.
     `synthetic_documents` is how many documents without labelled summaries come for each one with.
     """
 

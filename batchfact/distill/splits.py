@@ -54,9 +54,7 @@ def assign_sides(rows: Sequence[Row], folds: Folds, *, test_share: float, seed: 
     return [_row_side(row, side_of[row.cluster]) for row in rows]
 
 
-def _cluster_side(
-    cluster: str, rows: Iterable[Row], folds: Folds, *, test_share: float, seed: int
-) -> Split | None:
+def _cluster_side(cluster: str, rows: Iterable[Row], folds: Folds, *, test_share: float, seed: int) -> Split | None:
     group = list(rows)
     if any(row.fold in folds.exclude for row in group):
         return None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from pathlib import Path
 
 import pyarrow as pa
@@ -78,10 +79,11 @@ def passage(document: str, words: tuple[int, int], rng: random.Random) -> str | 
     spans = sentences(document)
     sizes = [len(document[span.start : span.end].split()) for span in spans]
     wanted = rng.randint(*words)
-    # From where on enough words are left; a document that is shorter is taken from its beginning.
-    starts = [first for first in range(len(spans)) if sum(sizes[first:]) >= wanted]
+    # Words up to each sentence; from the first of `starts` to the last, enough are left behind it.
+    before = [0, *accumulate(sizes)]
+    starts = [place for place in range(len(spans)) if before[-1] - before[place] >= wanted]
     first = end = rng.choice(starts) if starts else 0
-    while end < len(spans) and sum(sizes[first:end]) < wanted:
+    while end < len(spans) and before[end] - before[first] < wanted:
         end += 1
     return document[spans[first].start : spans[end - 1].end] if end - first >= LEAST_SENTENCES else None
 

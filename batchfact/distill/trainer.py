@@ -1,7 +1,7 @@
 """transformers' Trainer over document trees: one tree a micro-batch, its loss by groups, its evaluation by the fold.
 
-Documents flow in; a tuned model and its log flow out. Optimiser, schedule, checkpoints, resume, logging and distribution
-over devices (Accelerate) are the Trainer's own.
+Documents flow in; a tuned model and its log flow out. Optimiser, schedule, checkpoints, resume, logging and
+distribution over devices (Accelerate) are the Trainer's own.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class TreeTrainer(Trainer):  # type: ignore[misc]
     def evaluate(
         self,
         eval_dataset: Sequence[Document] | None = None,
-        ignore_keys: list[str] | None = None,
+        ignore_keys: list[str] | None = None,  # noqa: ARG002 - the Trainer's signature
         metric_key_prefix: str = "eval",
     ) -> dict[str, float]:
         """Score the test documents as a run would, fold by the lowest window, and measure."""

@@ -1,8 +1,8 @@
 """`batchfact distill train`: examples and a base model become a tuned model, with checkpoints to go on from.
 
-A recipe and the file of examples flow in; the output folder flows out: checkpoints, `model/` (an adapter, or all weights
-of a full fine-tuning), `distil.json` (what it was made with), `log.json` and `curves.png`. The same command goes on
-after a kill.
+A recipe and the file of examples flow in; the output folder flows out: checkpoints, `model/` (an adapter, or all
+weights of a full fine-tuning), `distil.json` (what it was made with), `log.json` and `curves.png`. The same command goes
+on after a kill.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def train(
     folder = locate(base_entry(recipe), tell=tell)
     _check_base(recipe, made, folder)
     record = Record(
-        recipe=msgspec.to_builtins(recipe),
+        recipe=msgspec.json.decode(msgspec.json.encode(recipe)),
         examples_sha256=file_sha256(examples),
         made=made,
         start=_start_digest(start, made) if start else None,
@@ -138,8 +138,8 @@ def _check_base(recipe: Recipe, made: Made, folder: Path) -> None:
         )
     if (made.prompts, made.recipe) != (recipe.prompts, recipe.name):
         raise UsageError(
-            f"the examples were made by the recipe {made.recipe!r} with prompts {made.prompts!r}, not by {recipe.name!r} "
-            f"with {recipe.prompts!r}; build them anew"
+            f"the examples were made by the recipe {made.recipe!r} with prompts {made.prompts!r}, not by "
+            f"{recipe.name!r} with {recipe.prompts!r}; build them anew"
         )
 
 

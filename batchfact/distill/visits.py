@@ -229,8 +229,8 @@ class Visits:
 def too_long(groups: Sequence[str], max_tokens: int) -> str:
     """What to say of summaries that fit no tree."""
     return (
-        f"{len(groups):,} summaries do not fit trees.max_tokens ({max_tokens:,}) with their document, {groups[0]} first; "
-        "raise that, or cut documents with trees.document_words"
+        f"{len(groups):,} summaries do not fit trees.max_tokens ({max_tokens:,}) with their document, {groups[0]} "
+        "first; raise that, or cut documents with trees.document_words"
     )
 
 
@@ -244,6 +244,6 @@ def branch_of(assembler: GroupAssembler, head: tuple[Segment, ...], text: str, s
     whole = assembler.assemble((*prompt, Data(shown.completion)))
     if whole[: len(ids)] != ids or len(whole) == len(ids):
         raise UsageError(
-            f"the tokenizer joins the prompt's end with {shown.completion[:20]!r}; use label words that begin with a space"
+            f"the tokenizer joins the prompt's end with {shown.completion[:20]!r}; use labels that begin with a space"
         )
     return Branch(tuple(ids), tuple(whole[len(ids) :]))
