@@ -126,14 +126,14 @@ def _window_labels(
     if len(cut) == 1:
         return (pair.label,), "synthetic" if entry.synthetic else "gold"
     if pair.label == "consistent":
-        return ("consistent",) * len(cut), "implied"
+        return (pair.label,) * len(cut), "implied"
     for answer in right:
         by_place = {(each.start, each.end): each.label for each in answer.said}
         found = [by_place.get((window.start, window.end)) for window in cut]
         known = tuple(label for label in found if label)
         if len(known) == len(cut):
             return known, "teacher"
-    return ("inconsistent",) * len(cut), "any"
+    return (pair.label,) * len(cut), "any"
 
 
 def _window_reason(window: Window, label: Label, right: Sequence[tuple[str, Answer]]) -> tuple[str, str] | None:

@@ -89,7 +89,8 @@ class Trees(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     `document_words` cuts each document, at every visit, to a random number of words between the two, with the
     sentences nearest to what is judged; None shows it whole. `max_summaries` and `max_synthetic` bound one visit's
     labelled and synthetic summaries, `max_synthetic_alone` those of a document that has no others, and `max_windows`
-    the windows of one summary. `summary_share` is how often a summary of several windows is shown as one statement where it may be shown as both.
+    the windows of one summary. `summary_share` is how often a summary of several windows is shown as one statement
+    where it may be shown as both.
     `synthetic_documents` is how many documents without labelled summaries come for each one with.
     """
 

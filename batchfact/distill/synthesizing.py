@@ -67,9 +67,10 @@ def synthesize(inputs: Sequence[Path], output: Path, plan: Plan) -> dict[str, in
     with durable_file(output) as file, pq.ParquetWriter(file, SCHEMA, compression="zstd") as writer:
         for number, (source, text) in enumerate(texts):
             found = claims(text, _others(texts, number, plan.seed), plan.claims_a_document, seed=f"{plan.seed} {text}")
-            made.update([claim.how for claim in found] or ["documents without claims"])
+            made.update(claim.how for claim in found)
+            made["documents without claims"] += not found
             writer.write_table(pa.Table.from_pylist(list(_rows(found, text, f"{source}-{number}", source)), SCHEMA))
-        if not made.keys() - {"documents without claims"}:
+        if made.keys() == {"documents without claims"}:
             raise UsageError("no document has the three sentences of 5 to 40 words that claims are made of")
     return dict(made.most_common())
 

@@ -24,7 +24,7 @@ from batchfact.distill.visits import Document, Visit, Visits
 Batch = dict[str, Any]
 
 
-class TreeSet(Dataset[Batch]):
+class TreeSet(Dataset[Batch]):  # type: ignore[misc]  # torch has no types for mypy here
     """One epoch's visits: every document with labelled summaries, and as many of the others as are asked for.
 
     What a visit shows is drawn from the seed, the epoch and the document, so that it is the same on every device and
@@ -72,7 +72,7 @@ def only(batches: Sequence[Batch]) -> Batch:
     return batch
 
 
-class TreeTrainer(Trainer):  # type: ignore[misc]
+class TreeTrainer(Trainer):  # type: ignore[misc]  # neither has transformers
     """Args: `label_ids` are the ids of each label's spellings, the consistent one first; others are Trainer's."""
 
     loss_is_scaled_for_ga = True  # a step's loss is divided by the weights of all its trees, below
@@ -89,6 +89,7 @@ class TreeTrainer(Trainer):  # type: ignore[misc]
         self._visits = visits
         self._label_ids = label_ids
         self._lowest_share = lowest_share
+        self.control: Any
 
     def get_batch_samples(
         self, epoch_iterator: Iterator[Batch], num_batches: int, device: torch.device
@@ -128,7 +129,7 @@ class TreeTrainer(Trainer):  # type: ignore[misc]
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         return metrics
 
-    @torch.no_grad()
+    @torch.no_grad()  # type: ignore[untyped-decorator]  # neither has torch
     def score(self, documents: Sequence[Document]) -> dict[str, list[Scored]]:
         """Each summary's lowest margin with its label, by data set; documents are shared among the devices."""
         rank, size = self.accelerator.process_index, self.accelerator.num_processes

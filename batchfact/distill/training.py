@@ -1,8 +1,8 @@
 """`batchfact distill train`: examples and a base model become a tuned model, with checkpoints to go on from.
 
 A recipe and the file of examples flow in; the output folder flows out: checkpoints, `model/` (an adapter, or all
-weights of a full fine-tuning), `distil.json` (what it was made with), `log.json` and `curves.png`. The same command goes
-on after a kill.
+weights of a full fine-tuning), `distil.json` (what it was made with), `log.json` and `curves.png`. The same command
+goes on after a kill.
 """
 
 from __future__ import annotations
@@ -106,7 +106,8 @@ def train(
     except MemoryError as error:
         raise RunFailedError(f"training needs more memory than there is ({error}); lower trees.max_tokens") from error
     _save(trainer, tokenizer.pretrained, output, record)
-    metrics = next((entry for entry in reversed(trainer.state.log_history) if "eval_roc_auc" in entry), {})
+    history: list[dict[str, float]] = trainer.state.log_history
+    metrics = next((entry for entry in reversed(history) if "eval_roc_auc" in entry), {})
     return Trained(
         model=output / MODEL,
         steps=int(done.global_step),

@@ -113,7 +113,12 @@ def attend(
     prefix = query.shape[2] - int(is_branch_token.sum())
     scale = dim**-0.5 if scaling is None else scaling
     of_prefix = functional.scaled_dot_product_attention(
-        *(each[:, :, :prefix] for each in (query, key, value)), is_causal=True, scale=scale, enable_gqa=True
+        query[:, :, :prefix],
+        key[:, :, :prefix],
+        value[:, :, :prefix],
+        is_causal=True,
+        scale=scale,
+        enable_gqa=True,
     )
     flat = branch_places.view(-1)
     q = query[0, :, prefix:][:, flat].view(kv_heads, share, branches, longest, dim) * scale
