@@ -40,6 +40,9 @@ def synthesize(
     max_documents: Annotated[int | None, typer.Option(help="Draw so many documents of each file.")] = None,
     seed: Annotated[int, typer.Option(help="The same seed gives the same file.")] = 0,
     document_column: Annotated[str, typer.Option(help="The column with the documents.")] = "document",
+    where: Annotated[
+        list[str] | None, typer.Option(metavar="RULE", help="Only rows such as `domain != x`; may be repeated.")
+    ] = None,
 ) -> None:
     """Make labelled pairs from raw text: true claims taken from it, false ones with one thing changed."""
     from batchfact.distill.synthesizing import Plan
@@ -53,6 +56,7 @@ def synthesize(
         max_documents=max_documents,
         seed=seed,
         document_column=document_column,
+        where=tuple(where or ()),
     )
     made = make(paths[:-1], paths[-1], plan)
     for how, number in made.items():

@@ -48,7 +48,7 @@ def read_labelled(entry: Set, folder: Path) -> tuple[list[Labelled], int]:
     """
     path = folder / entry.path
     names = _columns(path, entry)
-    rules = [parse_rule(rule, names, entry.name) for rule in entry.where]
+    rules = [parse_rule(rule, names, f"the data set {entry.name}") for rule in entry.where]
     found, left_out = [], 0
     for number, row in enumerate(_rows(path)):
         if not all(rule(row) for rule in rules):
@@ -62,7 +62,7 @@ def read_labelled(entry: Set, folder: Path) -> tuple[list[Labelled], int]:
     return found, left_out
 
 
-def parse_rule(rule: str, names: list[str], data_set: str) -> Callable[[Row], bool]:
+def parse_rule(rule: str, names: list[str], place: str) -> Callable[[Row], bool]:
     """A rule on one column: `domain = news`, `domain != samsum`, `domain ~ REGEX`, `domain !~ REGEX`.
 
     Raises: UsageError for anything else, an unknown column, or a regular expression that is none.
@@ -70,16 +70,15 @@ def parse_rule(rule: str, names: list[str], data_set: str) -> Callable[[Row], bo
     match = re.fullmatch(r"\s*(?P<column>[\w.-]+)\s*(?P<sign>!=|=|!~|~)\s*(?P<value>.*?)\s*", rule)
     if match is None:
         raise UsageError(
-            f"the data set {data_set}: a rule is `column = value`, or with !=, or with ~ and !~ (regular expressions), "
-            f"got {rule!r}"
+            f"{place}: a rule is `column = value`, or with !=, or with ~ and !~ (regular expressions), got {rule!r}"
         )
     column, sign, value = match["column"], match["sign"], match["value"]
     if column not in names:
-        raise UsageError(f"the data set {data_set}: no column {column!r} for {rule!r}{nearest(column, names)}")
+        raise UsageError(f"{place}: no column {column!r} for {rule!r}{nearest(column, names)}")
     try:
         pattern = re.compile(value if "~" in sign else re.escape(value))
     except re.error as error:
-        raise UsageError(f"the data set {data_set}: {value!r} is no regular expression ({error})") from error
+        raise UsageError(f"{place}: {value!r} is no regular expression ({error})") from error
     holds = pattern.search if "~" in sign else pattern.fullmatch
     wanted = not sign.startswith("!")
     return lambda row: (holds("" if row[column] is None else str(row[column])) is not None) == wanted

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from msgspec import Struct
 
 from batchfact.config import require
+from batchfact.distill.labelled import parse_rule
 from batchfact.distill.synthesis import Claim, claims
 from batchfact.durable import durable_file
 from batchfact.errors import UsageError, nearest
@@ -41,7 +42,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     """How much is made of what.
 
     `passage_words` takes, in place of each document, one passage of a random number of words between the two; None
-    takes documents whole. `max_documents` of each file are drawn; None takes all.
+    takes documents whole. `max_documents` of each file are drawn; None takes all. `where` are rules that a row must
+    meet, as in a recipe.
     """
 
     claims_a_document: int = 12
@@ -49,6 +51,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     max_documents: int | None = None
     seed: int = 0
     document_column: str = "document"
+    where: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         require(self.claims_a_document >= 1, "--claims must be at least 1", self.claims_a_document)
@@ -92,7 +95,7 @@ def passage(document: str, words: tuple[int, int], rng: random.Random) -> str | 
 def _passages(file: Path, plan: Plan) -> Iterator[str]:
     """The file's different documents, or a passage of each."""
     rng = random.Random(f"{plan.seed} {file.stem}")
-    documents = list(dict.fromkeys(_documents(file, plan.document_column)))
+    documents = list(dict.fromkeys(_documents(file, plan)))
     if plan.max_documents is not None and len(documents) > plan.max_documents:
         documents = rng.sample(documents, plan.max_documents)
     for document in documents:
@@ -101,7 +104,8 @@ def _passages(file: Path, plan: Plan) -> Iterator[str]:
             yield text
 
 
-def _documents(file: Path, column: str) -> Iterator[str]:
+def _documents(file: Path, plan: Plan) -> Iterator[str]:
+    column = plan.document_column
     try:
         with pq.ParquetFile(file) as parquet:
             names = parquet.schema_arrow.names
@@ -110,8 +114,10 @@ def _documents(file: Path, column: str) -> Iterator[str]:
                     f"{file} has no column {column!r}; its columns are {', '.join(names)}{nearest(column, names)} "
                     "(--document-column)"
                 )
-            for batch in parquet.iter_batches(1024, columns=[column]):
-                yield from (text.strip() for text in batch.column(0).to_pylist() if text and text.strip())
+            rules = [parse_rule(rule, names, str(file)) for rule in plan.where]
+            for batch in parquet.iter_batches(1024):
+                kept = (row[column] for row in batch.to_pylist() if all(rule(row) for rule in rules))
+                yield from (text.strip() for text in kept if text and text.strip())
     except (OSError, pa.ArrowException) as error:
         raise UsageError(f"{file} cannot be read ({str(error).splitlines()[0]})") from error
 
