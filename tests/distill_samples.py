@@ -18,7 +18,7 @@ def document(number: int) -> str:
     return (
         f"The shop in {town} sold {number + 3} {goods} on Monday. "
         f"Mrs {town}son, who owns it, said that the {goods} were the best of the year {1950 + number}. "
-        f"In the afternoon, {number + 40} visitors came from {other} to see shelf number {number + 7}. "
+        f"In the afternoon, {number + 40} visitors came from {other} to see her shelf number {number + 7}. "
         f"The mayor of {town} was not there, because the road to {other} was closed for {number + 2} hours. "
         f"More {goods} will arrive in March, after the harbour of {other} is open again for ship {number + 100}. "
         f"The owner has asked {number + 5} people to help with counting the {goods} before Friday."

@@ -16,7 +16,7 @@ from importlib.resources import files
 import msgspec
 from msgspec import Struct
 
-NAME = re.compile(r"(?<![\w'])[A-Z][\w'’.-]*\w(?:\s+(?:(?:of|the|de|van|and)\s)?[A-Z][\w'’-]*\w)*")
+NAME = re.compile(r"(?<![\w'])[A-Z][\w'’.-]*\w(?:\s+(?:(?:of|the|de|van)\s)?[A-Z][\w'’-]*\w)*")
 """Capitalised words in a row, with small ones between them."""
 NUMBER = re.compile(r"(?<![\w.])[£$€]?\d[\d,]*(?:\.\d+)?%?(?!\w)")
 WORD = re.compile(r"\b[A-Za-z]+\b")
@@ -53,13 +53,12 @@ def opposites() -> dict[str, tuple[str, ...]]:
 
 
 def names_of(text: str) -> list[tuple[int, str]]:
-    """Capitalised names with their places, without the function word that a sentence opens with."""
+    """Capitalised names with their places, without titles and the word that a sentence opens with."""
     found: list[tuple[int, str]] = []
     dates = {*swaps().months, *swaps().days}
     for match in NAME.finditer(text):
         start, name = match.start(), match.group()
-        first = name.split()[0]
-        if first.lower() in swaps().no_names:
+        while name and (first := name.split()[0]).lower() in swaps().no_names:
             name = name[len(first) :].lstrip()
             start = match.end() - len(name)
         if len(name) >= 3 and name[0].isupper() and name.lower() not in dates:

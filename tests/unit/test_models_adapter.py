@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from batchfact.models.registry import EXPORTED, AdapterFolder, ModelEntry, regis
 from batchfact.models.tensor_files import TensorFile, to_float32
 from batchfact.prompts.loader import PromptBook, shipped_texts
 from tests.tiny_models import save_llama
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(autouse=True)
@@ -98,21 +101,16 @@ def test_it_is_merged_once_and_anew_when_the_adapter_changes(tmp_path: Path, bas
     assert locate(entry, tell=said.append) != folder
 
 
-def locate_in_process(entry: ModelEntry, queue: Any) -> None:
-    queue.put(str(locate(entry)))
-
-
-def test_two_processes_merge_into_one_folder(base: Path, adapter: Path):
-    context = multiprocessing.get_context("spawn")
-    queue = context.Queue()
-    entry = entry_of(base, adapter)
-    processes = [context.Process(target=locate_in_process, args=(entry, queue)) for _ in range(2)]
-    for process in processes:
-        process.start()
-    found = {queue.get(timeout=120) for _ in processes}
-    for process in processes:
-        process.join()
-    assert found == {str(locate(entry))}
+def test_of_two_processes_at_once_one_merges_and_the_other_waits(base: Path, adapter: Path):
+    register(entry_of(base, adapter))
+    command = [sys.executable, "-m", "batchfact", "models", "pull", "tuned"]
+    started = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT) for _ in range(2)
+    ]
+    said = [process.communicate() for process in started]
+    assert [process.returncode for process in started] == [0, 0]
+    assert {out for out, _ in said} == {f"tuned is ready: {locate(find_model('tuned'))}\n"}
+    assert sum(err.count("Merging tuned") for _, err in said) == 1
 
 
 def test_an_adapter_of_another_base_is_refused(tmp_path: Path, base: Path, adapter: Path):
@@ -142,7 +140,7 @@ def test_what_cannot_be_merged_is_refused(tmp_path: Path, base: Path):
 
 
 def test_an_adapter_that_is_not_there_says_where_it_should_be(tmp_path: Path, base: Path):
-    with pytest.raises(UsageError, match="the adapter of tuned is not at .*/nowhere"):
+    with pytest.raises(UsageError, match=r"the adapter of tuned is not at .*/nowhere"):
         locate(entry_of(base, tmp_path / "nowhere", digest="0" * 64))
 
 
