@@ -1,4 +1,4 @@
-"""Write requirements/cpu.txt: every package of `.[cpu,openai,distill,dev]`, pinned, for Linux on x86-64 with Python 3.11.
+"""Write requirements/cpu.txt: all packages of `.[cpu,openai,distill,dev]`, pinned, for Linux on x86-64, Python 3.11.
 
 Run by `make lock`. pip resolves (nothing is installed), and what scoring never imports is left out, so the lock is
 installed with `pip install --no-deps`. With `--check NAME...` it only tells whether other packages could join the lock.

@@ -123,6 +123,9 @@ def export(
         typer.Option(help="An adapter alone, or all weights (default: as trained)."),
     ] = None,
     name: Annotated[str | None, typer.Option(help="Its name in the registry (default: the recipe's).")] = None,
+    examples: Annotated[
+        Path | None, typer.Option(help="What it was trained on, where the folder does not say it.")
+    ] = None,
     metrics: Annotated[Path | None, typer.Option(help="JSON with measures for the model card.")] = None,
     register: Annotated[bool, typer.Option("--register/--no-register", help="Make the name known to `run`.")] = True,
 ) -> None:
@@ -131,7 +134,15 @@ def export(
     from batchfact.distill.recipe import read_recipe
 
     done = write(
-        trained, output, read_recipe(recipe), form=form, name=name, metrics=metrics, registers=register, tell=_tell()
+        trained,
+        output,
+        read_recipe(recipe),
+        form=form,
+        name=name,
+        examples=examples,
+        metrics=metrics,
+        registers=register,
+        tell=_tell(),
     )
     print(f"{done.folder} is written")
     if done.is_registered:

@@ -31,13 +31,14 @@ def model_card(entry: ModelEntry, recipe: Recipe, made: Made, metrics: Mapping[s
 def _about(entry: ModelEntry, made: Made, form: str) -> str:
     what = "A low-rank adapter on" if form == "adapter" else "All weights of a model trained from"
     lines = [f"{what} {made.base} (digest {made.base_digest}), made with batchfact {made.batchfact_version}."]
-    lines += [f"{entry.note}."] if entry.note else []
+    lines += [f"{entry.note[0].upper()}{entry.note[1:]}."] if entry.note else []
     lines += [f"Licence: {entry.licence}."] if entry.licence else []
     return "\n".join(lines)
 
 
 def _use(entry: ModelEntry) -> str:
-    paradigm = entry.trained[0].paradigm if entry.trained else "sent-nli"
+    paradigms = [mode.paradigm for mode in entry.trained]
+    paradigm = "sent-nli" if "sent-nli" in paradigms or not paradigms else paradigms[0]
     return f"    batchfact run pairs.parquet scored.parquet --model {entry.name} --paradigm {paradigm}"
 
 

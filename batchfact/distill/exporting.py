@@ -19,7 +19,7 @@ from batchfact import __version__
 from batchfact.config import Identity
 from batchfact.distill.building import base_entry, trained_modes
 from batchfact.distill.card import model_card
-from batchfact.distill.example_files import Made, Origin
+from batchfact.distill.example_files import Made, Origin, read_made
 from batchfact.distill.recipe import Recipe
 from batchfact.distill.training import MODEL, read_record
 from batchfact.errors import UsageError
@@ -27,7 +27,7 @@ from batchfact.models import ModelEntry, locate, model_digest
 from batchfact.models.adapter import CONFIG as ADAPTER_CONFIG
 from batchfact.models.adapter import Adapter, check_fit, merge
 from batchfact.models.folder import WEIGHTS, model_files, problem_with
-from batchfact.models.registry import EXPORTED, AdapterFolder, Folder, Source, refuse_pinned, register
+from batchfact.models.registry import EXPORTED, AdapterFolder, Folder, refuse_pinned, register
 from batchfact.models.tensor_files import TensorFile, TensorWriter, to_bfloat16, to_float32
 from batchfact.paradigms import template_names
 from batchfact.prompts.loader import PromptBook, shipped_texts
@@ -51,6 +51,7 @@ def export(
     *,
     form: Form | None = None,
     name: str | None = None,
+    examples: Path | None = None,
     metrics: Path | None = None,
     registers: bool = True,
     tell: Tell,
@@ -59,6 +60,7 @@ def export(
 
     Args:
         form: an adapter alone, which is small, or all weights; None keeps what training made.
+        examples: what a folder was trained on that does not say so itself, such as a plain PEFT adapter.
         metrics: a JSON file for the card, such as `batchfact eval` writes.
     Raises: UsageError for a folder without a model, an adapter of another base, or an output that is something else.
     """
@@ -73,7 +75,7 @@ def export(
     _check_output(output)
     base = base_entry(recipe)
     base_folder = locate(base, tell=tell)
-    made = _made(model, recipe, base, base_folder)
+    made = _made(model, recipe, base, base_folder, examples)
     entry = _entry(name, recipe, base, made, form, output)
     draft = output.with_name(f"{output.name}.draft")
     shutil.rmtree(draft, ignore_errors=True)
@@ -88,7 +90,7 @@ def export(
                 merge(base_folder, adapter, draft)
         else:
             _copy_in_bfloat16(model, draft)
-        (draft / EXPORTED).write_bytes(msgspec.json.format(msgspec.json.encode(entry, enc_hook=str)) + b"\n")
+        (draft / EXPORTED).write_bytes(_portable(entry))
         measured = _read_metrics(metrics) if metrics else _training_metrics(trained)
         card = model_card(entry, recipe, made, measured, form)
         (draft / "README.md").write_text(card, encoding="utf-8")
@@ -121,21 +123,22 @@ def _check_output(output: Path) -> None:
         raise UsageError(f"{output} exists and is no earlier export; choose another folder")
 
 
-def _made(model: Path, recipe: Recipe, base: ModelEntry, base_folder: Path) -> Made:
-    """What the model was trained with: its record, or, for an adapter without one, the recipe.
+def _made(model: Path, recipe: Recipe, base: ModelEntry, base_folder: Path, examples: Path | None) -> Made:
+    """What the model was trained with: its record says it, else its examples, else the recipe.
 
-    Raises: UsageError for the record of another base.
+    Raises: UsageError where that was another base.
     """
     digest = model_digest(base_folder)
     record = read_record(model)
-    if record is None:
+    if record is None and examples is None:
         return _made_by_recipe(recipe, base, digest)
-    if record.made.base_digest != digest:
+    made = record.made if record else read_made(Path(str(examples)))
+    if made.base_digest != digest:
         raise UsageError(
-            f"{model} was trained on another base ({record.made.base}, {record.made.base_digest[:12]}...) than "
-            f"{recipe.base} ({digest[:12]}...)"
+            f"{model} was trained on another base ({made.base}, {made.base_digest[:12]}...) than {recipe.base} "
+            f"({digest[:12]}...)"
         )
-    return record.made
+    return made
 
 
 def _made_by_recipe(recipe: Recipe, base: ModelEntry, digest: str) -> Made:
@@ -158,9 +161,10 @@ def _made_by_recipe(recipe: Recipe, base: ModelEntry, digest: str) -> Made:
 
 
 def _entry(name: str, recipe: Recipe, base: ModelEntry, made: Made, form: Form, output: Path) -> ModelEntry:
-    source: Source = Folder(path=output.resolve())
+    folder = output.resolve()
+    source: Folder | AdapterFolder = Folder(path=folder)
     if form == "adapter":
-        source = AdapterFolder(base=recipe.base, base_digest=made.base_digest, path=output.resolve())
+        source = AdapterFolder(base=recipe.base, base_digest=made.base_digest, path=folder)
     return ModelEntry(
         name=name,
         source=source,
@@ -174,6 +178,12 @@ def _entry(name: str, recipe: Recipe, base: ModelEntry, made: Made, form: Form, 
         licence=recipe.card.licence or base.licence,
         note=recipe.card.note,
     )
+
+
+def _portable(entry: ModelEntry) -> bytes:
+    """The entry as JSON, its source being wherever the file lies."""
+    here = msgspec.structs.replace(entry.source, path=Path())
+    return msgspec.json.format(msgspec.json.encode(msgspec.structs.replace(entry, source=here), enc_hook=str)) + b"\n"
 
 
 def _copy_in_bfloat16(model: Path, folder: Path) -> None:

@@ -62,6 +62,7 @@ def batch_of(visit: Visit) -> Batch:
         "targets": tree.targets,
         "branch_of": tree.branch_of,
         "last": tree.last,
+        "label_ids": visit.label_ids,
         "groups": visit.groups,
     }
 
@@ -73,7 +74,7 @@ def only(batches: Sequence[Batch]) -> Batch:
 
 
 class TreeTrainer(Trainer):  # type: ignore[misc]  # neither has transformers
-    """Args: `label_ids` are the ids of each label's spellings, the consistent one first; others are Trainer's."""
+    """Args: `visits` makes the trees of test documents; `lowest_share` is the recipe's; others are Trainer's."""
 
     loss_is_scaled_for_ga = True  # a step's loss is divided by the weights of all its trees, below
 
@@ -81,13 +82,11 @@ class TreeTrainer(Trainer):  # type: ignore[misc]  # neither has transformers
         self,
         *,
         visits: Visits,
-        label_ids: Sequence[Sequence[int]],
         lowest_share: float,
         **settings: Any,
     ) -> None:
         super().__init__(data_collator=only, **settings)
         self._visits = visits
-        self._label_ids = label_ids
         self._lowest_share = lowest_share
         self.control: Any
 
@@ -109,7 +108,7 @@ class TreeTrainer(Trainer):  # type: ignore[misc]  # neither has transformers
         """This tree's part of the step's mean loss, `num_items_in_batch` being the step's weights."""
         logits = self._logits(model, inputs)
         losses = branch_losses(logits, inputs["targets"], inputs["branch_of"])
-        found = margins(logits.detach(), inputs["last"], self._label_ids)
+        found = margins(logits.detach(), inputs["last"], inputs["label_ids"])
         total = weighted_loss(losses, found, inputs["groups"], lowest_share=self._lowest_share)
         # Devices' gradients are averaged, while the weights are summed over devices.
         loss = total * self.accelerator.num_processes / num_items_in_batch
@@ -143,7 +142,7 @@ class TreeTrainer(Trainer):  # type: ignore[misc]  # neither has transformers
             inputs = self._prepare_inputs(batch_of(visit))
             with self.compute_loss_context_manager():
                 logits = self._logits(model, inputs)
-            of_branches = margins(logits, inputs["last"], self._label_ids).tolist()
+            of_branches = margins(logits, inputs["last"], inputs["label_ids"]).tolist()
             if first + rank < len(documents):
                 found += [
                     (summary.data_set, (min(of_branches[number] for number in group.branches), summary.label))

@@ -23,13 +23,11 @@ from batchfact.distill.measures import check_measurable
 from batchfact.distill.recipe import Recipe, Train
 from batchfact.distill.visits import Document, Visits, gather, too_long
 from batchfact.durable import durable_file
-from batchfact.engines.base import LabelIds
 from batchfact.engines.tokenizer import load_tokenizer
 from batchfact.errors import RunFailedError, UsageError
 from batchfact.models import locate, model_digest
 from batchfact.models.digest import file_sha256
 from batchfact.models.folder import read_config
-from batchfact.records import Segment, Template
 
 if TYPE_CHECKING:
     from batchfact.distill.trainer import TreeTrainer
@@ -93,11 +91,10 @@ def train(
         if process.is_main_process:
             _write(output / RECORD, msgspec.json.encode(record))
     tokenizer = load_tokenizer(folder)
-    assembler = Assembler(tokenizer)
     documents, tests = _documents(examples)
-    visits = Visits(assembler, recipe.trees)
+    visits = Visits(Assembler(tokenizer), recipe.trees)
     _check_documents(recipe, documents, tests, visits, context=read_config(folder).max_position_embeddings)
-    trainer = _trainer(recipe.train, output, folder, start, documents, tests, visits, _label_ids(assembler, documents))
+    trainer = _trainer(recipe.train, output, folder, start, documents, tests, visits)
     if checkpoint:
         tell(f"going on from {checkpoint.name}")
     _report_to(trainer, tell)
@@ -203,21 +200,6 @@ def _check_documents(
         check_measurable([summary.label for document in tests for summary in document.summaries])
 
 
-def _label_ids(assembler: Assembler, documents: list[Document]) -> LabelIds:
-    """The ids of each label's spellings behind the cue, as a run sums them up."""
-    ids = {assembler.label_ids((_cue(document),), document.labels) for document in documents}
-    if len(ids) > 1:
-        raise UsageError("the examples ask for labels with different words in one training; build them with one set")
-    return ids.pop()
-
-
-def _cue(document: Document) -> Segment:
-    first = document.summaries[0]
-    last = (first.whole or first.windows)[0].tail[-1]
-    assert isinstance(last, Template), "a prompt ends in a cue"
-    return last
-
-
 def _trainer(
     settings: Train,
     output: Path,
@@ -226,7 +208,6 @@ def _trainer(
     documents: list[Document],
     tests: list[Document],
     visits: Visits,
-    label_ids: LabelIds,
 ) -> TreeTrainer:
     from transformers import EarlyStoppingCallback, PrinterCallback, ProgressCallback, set_seed
 
@@ -244,7 +225,6 @@ def _trainer(
         eval_dataset=tests or None,
         callbacks=stopping,
         visits=visits,
-        label_ids=label_ids,
         lowest_share=settings.lowest_window_share,
     )
     trainer.remove_callback(PrinterCallback)
@@ -259,8 +239,11 @@ def load_model(base: Path, settings: Train, start: Path | None) -> Any:
     """
     import torch
     from transformers import AutoModelForCausalLM
+    from transformers.utils import logging
 
     from batchfact.distill.tree import use_trees
+
+    logging.disable_progress_bar()
 
     dtype = torch.bfloat16 if settings.lora and settings.bf16 else torch.float32
     model = AutoModelForCausalLM.from_pretrained(base, dtype=dtype, local_files_only=True, trust_remote_code=False)

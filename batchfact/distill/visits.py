@@ -19,6 +19,7 @@ from batchfact.distill.excerpts import excerpt
 from batchfact.distill.losses import Group, Rule
 from batchfact.distill.recipe import Trees
 from batchfact.distill.tree import Branch, num_tokens
+from batchfact.engines.base import LabelIds
 from batchfact.errors import UsageError
 from batchfact.records import Data, Label, Segment, Template
 
@@ -76,11 +77,15 @@ class Document(Struct, frozen=True, kw_only=True):
 
 
 class Visit(Struct, frozen=True, kw_only=True):
-    """One tree's branches, the groups they are in, and the summaries that the groups stand for."""
+    """One tree's branches, the groups they are in, and the summaries that the groups stand for.
+
+    `label_ids` are the ids of each label's spellings behind the cue, as a run sums them up, the consistent one first.
+    """
 
     branches: tuple[Branch, ...]
     groups: tuple[Group, ...]
     summaries: tuple[Summary, ...]
+    label_ids: LabelIds
 
 
 def gather(placed: Iterable[Placed]) -> list[Document]:
@@ -220,10 +225,24 @@ class Visits:
             branches += grown
             groups.append(Group(branches=numbers, rule=rule, weight=summary.weight))
             kept.append(summary)
-        return Visit(branches=tuple(branches), groups=tuple(groups), summaries=tuple(kept))
+        return Visit(
+            branches=tuple(branches),
+            groups=tuple(groups),
+            summaries=tuple(kept),
+            label_ids=self._assembler.label_ids((cue_of(document),), document.labels),
+        )
 
     def _fits(self, branches: Sequence[Branch]) -> bool:
         return num_tokens(branches) <= self.settings.max_tokens
+
+
+def cue_of(document: Document) -> Segment:
+    """What stands before the label: the prompt's own cue, or the end of a reasoning with the cue behind it."""
+    first = document.summaries[0]
+    shown = (first.whole or first.windows)[0]
+    word = next(label for label in document.labels if shown.completion.endswith(label))
+    reasoning = shown.completion.removesuffix(word)
+    return Data(reasoning) if reasoning else shown.tail[-1]
 
 
 def too_long(groups: Sequence[str], max_tokens: int) -> str:

@@ -87,7 +87,10 @@ def test_all_weights_learn_reasons_and_labels_and_are_exported_in_bfloat16(tmp_p
     ("change", "message"),
     [
         (("max_tokens = 900", "max_tokens = 9000"), r"trees\.max_tokens \(9,000\) exceeds the context of .* \(4,096\)"),
-        (("max_tokens = 900\ndocument_words = [30, 60]", "max_tokens = 100"), r"24 summaries do not fit .* notes:0-a"),
+        (
+            ("max_tokens = 900\ndocument_words = [30, 60]", "max_tokens = 100"),
+            r"24 summaries do not fit",
+        ),
     ],
 )
 def test_examples_that_do_not_fit_are_refused_before_training(
@@ -140,4 +143,4 @@ def test_examples_and_adapters_of_another_base_are_refused(tmp_path: Path, base:
     with pytest.raises(UsageError, match="exists and is no earlier export"):
         export(tmp_path / "out", base, recipe, tell=silent)
     with pytest.raises(UsageError, match="holds no trained model"):
-        export(tmp_path, tmp_path / "none", recipe, tell=silent)
+        export(tmp_path / "cache", tmp_path / "none", recipe, tell=silent)

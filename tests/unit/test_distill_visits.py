@@ -15,6 +15,7 @@ from batchfact.distill.recipe import Set, Trees
 from batchfact.distill.visits import Document, Visits, gather
 from batchfact.errors import UsageError
 from batchfact.prompts.loader import PromptBook, PromptVariant, shipped_texts
+from batchfact.records import Label
 from tests.distill_samples import document, pairs
 from tests.small_tokenizers import byte_level, line_breaking, sentencepiece
 
@@ -29,7 +30,7 @@ def book(variant: PromptVariant = "short") -> PromptBook:
 def placed(number: int, entry: Set = NOTES, variant: PromptVariant = "short") -> list[Placed]:
     found = []
     for row in pairs(number):
-        label = "consistent" if row["label"] else "inconsistent"
+        label: Label = "consistent" if row["label"] else "inconsistent"
         pair = Labelled(
             data_set=entry.name, id=row["id"], document=row["document"], summary=row["summary"], label=label
         )

@@ -91,7 +91,8 @@ def test_a_base_in_bfloat16_stays_so_and_is_rounded_once(tmp_path: Path, base: P
 
 
 def test_it_is_merged_once_and_anew_when_the_adapter_changes(tmp_path: Path, base: Path, adapter: Path):
-    entry, said = entry_of(base, adapter), []
+    entry = entry_of(base, adapter)
+    said: list[str] = []
     assert not is_local(entry)
     folder = locate(entry, tell=said.append)
     assert locate(entry, tell=said.append) == folder and said == [f"Merging tuned into {base}"]
@@ -149,7 +150,7 @@ def test_a_folder_that_was_exported_is_registered_with_what_it_was_trained_for(
 ):
     exported = {
         "name": "elsewhere",
-        "source": {"kind": "adapter", "base": str(base), "base_digest": model_digest(base), "path": "/gone"},
+        "source": {"kind": "adapter", "base": str(base), "base_digest": model_digest(base), "path": "."},
         "prompts": "short",
         "prompt_style": "plain",
         "trained": [{"paradigm": "sent-nli", "reasoning": False}],
@@ -164,7 +165,7 @@ def test_a_folder_that_was_exported_is_registered_with_what_it_was_trained_for(
         "sent-nli",
         {"sent_nli": "0" * 64},
     )
-    assert locate(entry)
+    assert locate(entry).is_dir()
 
 
 def test_shipped_adapters_are_pinned_small_and_trained_with_the_shipped_prompts():
