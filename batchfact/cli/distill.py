@@ -106,6 +106,8 @@ def train(
     from batchfact.distill.training import train as run
 
     trained = run(chosen, examples, output, start=start, restart=restart, tell=_tell())
+    if not trained.is_main:
+        return
     for name, value in trained.metrics.items():
         print(f"{name.removeprefix('eval_').replace('_', ' '):25}{value:>9.4f}")
     print(f"{trained.model} holds the model after {trained.steps:,} steps")

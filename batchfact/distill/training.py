@@ -50,11 +50,15 @@ class Record(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Trained(Struct, frozen=True, kw_only=True):
-    """Where the model is, and what the last and the best evaluation said; empty without test examples."""
+    """Where the model is, and what the last evaluation said; `metrics` is empty without test examples.
+
+    `is_main` is false in all but one of several processes, so that one alone reports.
+    """
 
     model: Path
     steps: int
     metrics: dict[str, float]
+    is_main: bool
 
 
 def train(
@@ -109,6 +113,7 @@ def train(
         model=output / MODEL,
         steps=int(done.global_step),
         metrics={name: value for name, value in metrics.items() if name.startswith("eval_")},
+        is_main=process.is_main_process,
     )
 
 

@@ -126,7 +126,7 @@ def attend(
     to_prefix = q.reshape(kv_heads, -1, dim) @ key[0, :, :prefix].transpose(1, 2)
     to_prefix = to_prefix.view(kv_heads, share, branches, longest, prefix)
     seen = torch.ones(longest, longest, dtype=torch.bool, device=q.device).tril()
-    to_branch = (q @ k.transpose(-1, -2)).masked_fill(~seen, torch.finfo(q.dtype).min)
+    to_branch = (q @ k.transpose(-1, -2)).masked_fill(~seen, -torch.inf)
     weights = torch.softmax(torch.cat([to_prefix, to_branch], dim=-1), dim=-1).to(v.dtype)
     from_prefix = weights[..., :prefix].reshape(kv_heads, -1, prefix) @ value[0, :, :prefix]
     mixed = from_prefix.view(kv_heads, share, branches, longest, dim) + weights[..., prefix:] @ v

@@ -54,6 +54,18 @@ def test_gradients_are_those_of_the_prompts_alone(llama: Path):
         torch.testing.assert_close(other.grad, one.grad, atol=2e-3, rtol=1e-3, msg=name)
 
 
+def test_weights_in_float32_can_be_trained_in_bfloat16(llama: Path):
+    model = AutoModelForCausalLM.from_pretrained(llama, dtype=torch.float32)
+    use_trees(model)
+    tree = grow(BRANCHES)
+    exact = model(**tree.inputs, use_cache=False).logits[0]
+    with torch.autocast("cpu", torch.bfloat16):
+        rounded = model(**tree.inputs, use_cache=False).logits[0].float()
+    rounded.logsumexp(-1).sum().backward()
+    assert all(each.grad is not None and each.grad.isfinite().all() for each in model.parameters())
+    assert (rounded - exact).abs().mean() < 0.1 * exact.std()
+
+
 def test_prompts_that_are_beginnings_of_others_keep_a_token_of_their_own():
     assert common_prefix([(1, 2, 3), (1, 2, 3)]) == 2
     assert common_prefix([(1, 2), (1, 2, 3)]) == 1
