@@ -101,7 +101,7 @@ def build(
         base_digest=model_digest(folder),
         prompts=recipe.prompts,
         prompt_style=base.prompt_style,
-        prompt_digests={name: prompts.digests[name] for name in _trained_templates(recipe)},
+        prompt_digests={name: prompts.digests[name] for name in trained_templates(recipe)},
         modes=trained_modes(recipe),
         origins=_origins(recipe, kept),
         batchfact_version=__version__,
@@ -137,7 +137,8 @@ def _paradigms(recipe: Recipe) -> list[Paradigm]:
     return [paradigm for unit, paradigm in named if unit in units]
 
 
-def _trained_templates(recipe: Recipe) -> list[str]:
+def trained_templates(recipe: Recipe) -> list[str]:
+    """The prompts that the recipe's examples are rendered with."""
     return [
         name
         for mode in trained_modes(recipe)

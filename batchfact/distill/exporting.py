@@ -16,8 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from batchfact import __version__
-from batchfact.config import Identity
-from batchfact.distill.building import base_entry, trained_modes
+from batchfact.distill.building import base_entry, trained_modes, trained_templates
 from batchfact.distill.card import model_card
 from batchfact.distill.example_files import Made, Origin, read_made
 from batchfact.distill.recipe import Recipe
@@ -29,7 +28,6 @@ from batchfact.models.adapter import Adapter, check_fit, merge
 from batchfact.models.folder import WEIGHTS, model_files, problem_with
 from batchfact.models.registry import EXPORTED, AdapterFolder, Folder, refuse_pinned, register
 from batchfact.models.tensor_files import TensorFile, TensorWriter, to_bfloat16, to_float32
-from batchfact.paradigms import template_names
 from batchfact.prompts.loader import PromptBook, shipped_texts
 
 Form = Literal["adapter", "merged"]
@@ -143,18 +141,14 @@ def _made(model: Path, recipe: Recipe, base: ModelEntry, base_folder: Path, exam
 
 def _made_by_recipe(recipe: Recipe, base: ModelEntry, digest: str) -> Made:
     prompts = PromptBook(lambda _: None, texts=shipped_texts(recipe.prompts))
-    modes = trained_modes(recipe)
-    names = [
-        name for mode in modes for name in template_names(Identity(paradigm=mode.paradigm), reasoning=mode.reasoning)
-    ]
     return Made(
         recipe=recipe.name,
         base=recipe.base,
         base_digest=digest,
         prompts=recipe.prompts,
         prompt_style=base.prompt_style,
-        prompt_digests={name: prompts.digests[name] for name in names},
-        modes=modes,
+        prompt_digests={name: prompts.digests[name] for name in trained_templates(recipe)},
+        modes=trained_modes(recipe),
         origins=tuple(Origin(name=entry.name, licence=entry.licence, rows=0) for entry in recipe.data),
         batchfact_version=__version__,
     )

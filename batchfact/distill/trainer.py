@@ -9,19 +9,23 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate.utils import gather_object
 from torch.utils.data import Dataset
-from transformers import Trainer
+from transformers import Trainer, TrainingArguments
 
 from batchfact.distill.losses import branch_losses, margins, weighted_loss
 from batchfact.distill.measures import Scored, measure
+from batchfact.distill.recipe import Train
 from batchfact.distill.tree import grow
 from batchfact.distill.visits import Document, Visit, Visits
 
 Batch = dict[str, Any]
+KEPT_CHECKPOINTS = 3
+"""The newest ones, beside the best."""
 
 
 class TreeSet(Dataset[Batch]):  # type: ignore[misc]  # torch has no types for mypy here
@@ -158,3 +162,41 @@ class TreeTrainer(Trainer):  # type: ignore[misc]  # neither has transformers
     def _logits(model: Any, inputs: Batch) -> torch.Tensor:
         """(num_targets, vocab), float32."""
         return model(**inputs["tree"], use_cache=False).logits[0].float()
+
+
+def arguments(settings: Train, output: Path, *, has_tests: bool) -> TrainingArguments:
+    """The recipe's optimisation in the Trainer's terms; without test documents nothing is evaluated."""
+    least = settings.min_learning_rate_share
+    return TrainingArguments(
+        output_dir=str(output),
+        num_train_epochs=settings.epochs,
+        max_steps=settings.max_steps or -1,
+        per_device_train_batch_size=1,
+        gradient_accumulation_steps=settings.trees_a_step,
+        learning_rate=settings.learning_rate,
+        lr_scheduler_type="cosine_with_min_lr" if least else "cosine",
+        lr_scheduler_kwargs={"min_lr_rate": least} if least else None,
+        warmup_steps=settings.warmup,
+        weight_decay=settings.weight_decay,
+        adam_beta2=settings.adam_beta2,
+        max_grad_norm=settings.max_grad_norm,
+        bf16=settings.bf16,
+        use_cpu=not torch.cuda.is_available(),
+        gradient_checkpointing=settings.gradient_checkpointing,
+        gradient_checkpointing_kwargs={"use_reentrant": False},
+        save_strategy="steps",
+        save_steps=settings.eval_steps,
+        save_total_limit=KEPT_CHECKPOINTS,
+        eval_strategy="steps" if has_tests else "no",
+        eval_steps=settings.eval_steps,
+        load_best_model_at_end=has_tests,
+        metric_for_best_model="eval_roc_auc" if has_tests else None,
+        greater_is_better=True if has_tests else None,
+        logging_steps=settings.log_steps,
+        logging_first_step=True,
+        report_to="none",
+        remove_unused_columns=False,
+        dataloader_pin_memory=False,
+        disable_tqdm=True,
+        seed=settings.seed,
+    )

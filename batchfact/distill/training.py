@@ -36,7 +36,6 @@ Tell = Callable[[str], None]
 
 RECORD = "distil.json"
 MODEL = "model"
-KEPT_CHECKPOINTS = 3
 
 
 class Record(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -216,14 +215,15 @@ def _trainer(
 ) -> TreeTrainer:
     from transformers import EarlyStoppingCallback, PrinterCallback, ProgressCallback, set_seed
 
-    from batchfact.distill.trainer import TreeSet, TreeTrainer
+    from batchfact.distill.loading import load_model
+    from batchfact.distill.trainer import TreeSet, TreeTrainer, arguments
 
     set_seed(settings.seed)
     tests = tests[: settings.eval_documents]
     stopping = [EarlyStoppingCallback(settings.patience)] if settings.patience and tests else []
     trainer = TreeTrainer(
         model=load_model(base, settings, start),
-        args=_arguments(settings, output, has_tests=bool(tests)),
+        args=arguments(settings, output, has_tests=bool(tests)),
         train_dataset=TreeSet(
             documents, visits, synthetic_share=visits.settings.synthetic_documents, seed=settings.seed
         ),
@@ -235,87 +235,6 @@ def _trainer(
     trainer.remove_callback(PrinterCallback)
     trainer.remove_callback(ProgressCallback)
     return trainer
-
-
-def load_model(base: Path, settings: Train, start: Path | None) -> Any:
-    """The base ready for trees: with an adapter in float32 on weights in bfloat16, or all weights in float32.
-
-    Raises: UsageError for an architecture whose attention cannot be exchanged, or an adapter of another shape.
-    """
-    import torch
-    from transformers import AutoModelForCausalLM
-    from transformers.utils import logging
-
-    from batchfact.distill.tree import use_trees
-
-    logging.disable_progress_bar()
-
-    dtype = torch.bfloat16 if settings.lora and settings.bf16 else torch.float32
-    model = AutoModelForCausalLM.from_pretrained(base, dtype=dtype, local_files_only=True, trust_remote_code=False)
-    try:
-        use_trees(model)
-    except ValueError as error:
-        raise UsageError(f"{base} cannot be trained in document trees ({error})") from error
-    if settings.lora is None:
-        if start is not None:
-            raise UsageError("--start begins from an adapter, so the recipe needs [train.lora]")
-        return model
-    from peft import LoraConfig, PeftModel, get_peft_model
-
-    if start is not None:
-        try:
-            return PeftModel.from_pretrained(model, start, is_trainable=True)
-        except (RuntimeError, ValueError) as error:
-            raise UsageError(f"--start {start} does not fit this base ({str(error).splitlines()[0]})") from error
-    lora = settings.lora
-    config = LoraConfig(
-        r=lora.rank,
-        lora_alpha=lora.alpha,
-        lora_dropout=lora.dropout,
-        target_modules="all-linear",
-        task_type="CAUSAL_LM",
-    )
-    return get_peft_model(model, config)
-
-
-def _arguments(settings: Train, output: Path, *, has_tests: bool) -> Any:
-    import torch
-    from transformers import TrainingArguments
-
-    least = settings.min_learning_rate_share
-    return TrainingArguments(
-        output_dir=str(output),
-        num_train_epochs=settings.epochs,
-        max_steps=settings.max_steps or -1,
-        per_device_train_batch_size=1,
-        gradient_accumulation_steps=settings.trees_a_step,
-        learning_rate=settings.learning_rate,
-        lr_scheduler_type="cosine_with_min_lr" if least else "cosine",
-        lr_scheduler_kwargs={"min_lr_rate": least} if least else None,
-        warmup_steps=settings.warmup,
-        weight_decay=settings.weight_decay,
-        adam_beta2=settings.adam_beta2,
-        max_grad_norm=settings.max_grad_norm,
-        bf16=settings.bf16,
-        use_cpu=not torch.cuda.is_available(),
-        gradient_checkpointing=settings.gradient_checkpointing,
-        gradient_checkpointing_kwargs={"use_reentrant": False},
-        save_strategy="steps",
-        save_steps=settings.eval_steps,
-        save_total_limit=KEPT_CHECKPOINTS,
-        eval_strategy="steps" if has_tests else "no",
-        eval_steps=settings.eval_steps,
-        load_best_model_at_end=has_tests,
-        metric_for_best_model="eval_roc_auc" if has_tests else None,
-        greater_is_better=True if has_tests else None,
-        logging_steps=settings.log_steps,
-        logging_first_step=True,
-        report_to="none",
-        remove_unused_columns=False,
-        dataloader_pin_memory=False,
-        disable_tqdm=True,
-        seed=settings.seed,
-    )
 
 
 def _report_to(trainer: TreeTrainer, tell: Tell) -> None:
