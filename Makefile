@@ -26,6 +26,8 @@ help:
 	@echo "make test    linter, formatter, type checker and every test"
 	@echo "make check   linter, formatter and type checker only"
 	@echo "make format  let the formatter and the linter correct what they can"
+	@echo "make fuzz    fuzz everything that reads foreign text, SECONDS=300 for each target"
+	@echo "make soak    long runs, ROWS=5000000 rows and REQUESTS=20000 real requests; watches memory, files, speed"
 	@echo "make lock    resolve requirements/cpu.txt again"
 	@echo "make clean   remove environment, caches and demo output; the model cache stays"
 
@@ -73,6 +75,21 @@ $(LOCKED): | $(BIN)/python
 $(PACKAGE): $(LOCKED)
 	$(PIP) install --quiet --no-deps --no-build-isolation --editable .
 	@rm -f $(VENV)/.package-* && touch $@
+
+# Not part of `make test`: it takes SECONDS for each of six targets, and needs atheris, which no user does.
+SECONDS ?= 300
+.PHONY: fuzz
+fuzz: $(PACKAGE)
+	$(PIP) install --quiet --no-deps atheris==3.0.0
+	$(BIN)/python -m fuzz all --seconds $(SECONDS)
+
+# Hours: ROWS through the fake engine, then REQUESTS through the real one. Results go to bench/results.
+ROWS ?= 5000000
+REQUESTS ?= 20000
+.PHONY: soak
+soak: $(PACKAGE)
+	$(BIN)/python -m bench soak --rows $(ROWS)
+	$(BIN)/python -m bench soak --rows $(REQUESTS) --engine vllm
 
 .PHONY: lock
 lock: | $(BIN)/python

@@ -7,6 +7,7 @@ import itertools
 import os
 import sys
 import tempfile
+import warnings
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, suppress
 from pathlib import Path
@@ -26,7 +27,7 @@ from batchfact.config import RunConfig, Runtime
 from batchfact.errors import UsageError, nearest, root_cause
 from batchfact.grouping import group_pairs
 from batchfact.paradigms.fold import fold_outcome
-from batchfact.pipeline import STREAM_BUFFER, Item, early_exit, produce, sampling
+from batchfact.pipeline import STREAM_BUFFER, Item, early_exit, limits, produce, sampling
 from batchfact.preparation import Method
 from batchfact.progress import Progress
 from batchfact.records import DocumentGroup, Outcome, Pair, Rejected, Unscored, Usage, Verdict
@@ -34,6 +35,7 @@ from batchfact.scheduler import Scheduler
 from batchfact.settings import make_config
 from batchfact.sink import VERDICT_FIELDS, verdict_columns
 from batchfact.source import rows_of
+from batchfact.supervision import supervised
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -75,14 +77,19 @@ class Scorer:
     async def __aenter__(self) -> Self:
         method = await anyio.to_thread.run_sync(_method, self.config)
         self.method: Method = method
+        for note in method.notes:
+            warnings.warn(note, stacklevel=2)
         self._assembler = Assembler(method.tokenizer)
         async with AsyncExitStack() as stack:
-            engine = await stack.enter_async_context(method.engine.open(method.spec))
+            progress = Progress(0)
+            engine = await stack.enter_async_context(
+                supervised(method.engine, method.spec, progress, limits(self.config))
+            )
             self._scheduler = Scheduler(
                 engine,
                 self._assembler,
                 method.paradigm,
-                Progress(0),
+                progress,
                 decides=early_exit(self.config),
                 sampling=sampling(self.config),
             )
@@ -277,7 +284,7 @@ def _is_data_frame(pairs: object) -> TypeGuard[pd.DataFrame]:
 
 FILE_OPTIONS = frozenset(
     {"group", "look-ahead-rows", "look-ahead-bytes", "journal", "restart", "retry-status", "limit", "max-unscored"}
-    | {"part-rows", "part-seconds", "keep-columns", "drop-document", "quiet"}
+    | {"metrics-port", "metrics-host", "part-rows", "part-seconds", "keep-columns", "drop-document", "quiet"}
 )
 """Options of a run over files, which mean nothing for pairs in memory."""
 

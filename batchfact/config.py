@@ -13,6 +13,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from batchfact.calibration import Calibration
 from batchfact.errors import UsageError
 from batchfact.records import PairStatus
 
@@ -66,6 +67,7 @@ class Identity(Struct, frozen=True, kw_only=True):
     max_model_len: int | None = None
     dtype: str | None = None
     quantization: str | None = None
+    deterministic: bool = False
 
     def __post_init__(self) -> None:
         require(self.window_sentences >= 1, "--window-sentences must be at least 1", self.window_sentences)
@@ -136,15 +138,22 @@ class FoldPolicy(Struct, frozen=True, kw_only=True):
     A score at or above `threshold` counts as consistent: of a finding, and of the pair. `aggregation`: any inconsistent
     finding decides; the mean of the findings' scores; the share of findings that are consistent. A finding whose labels
     hold less than `min_label_mass` of the full vocabulary's probability is unknown: the model did not want to answer.
+    With a `calibration`, scores are compared with the threshold after it, over as many findings as the pair has.
     """
 
     threshold: float = 0.5
     aggregation: Aggregation = "any"
     min_label_mass: float = 0.01
+    calibration: Calibration | None = None
 
     def __post_init__(self) -> None:
         require(0 < self.threshold < 1, "--threshold must lie between 0 and 1", self.threshold)
         require(0 <= self.min_label_mass < 1, "--min-label-mass must lie in [0, 1)", self.min_label_mass)
+        require(
+            self.calibration is None or self.aggregation != "share",
+            "--calibration is for scores, and --aggregation share counts labels: leave one of them out",
+            f"--aggregation {self.aggregation}",
+        )
 
 
 class OutputOptions(Struct, frozen=True, kw_only=True):
@@ -178,6 +187,10 @@ class Runtime(Struct, frozen=True, kw_only=True):
     max_unscored: float | None = None
     part_rows: int = 4096
     part_seconds: float = 30.0
+    max_restarts: int = 10
+    stall_seconds: float = 300.0
+    metrics_port: int | None = None
+    metrics_host: str = "127.0.0.1"
     quiet: bool = False
     verbose: bool = False
 
@@ -208,6 +221,13 @@ class Runtime(Struct, frozen=True, kw_only=True):
         require(self.kv_cache_bytes is None or self.kv_cache_bytes > 0, "--kv-cache-memory must be above 0", 0)
         require(self.part_rows >= 1, "part-rows must be at least 1", self.part_rows)
         require(self.part_seconds > 0, "part-seconds must be above 0", self.part_seconds)
+        require(
+            self.metrics_port is None or 1 <= self.metrics_port <= 65535,
+            "--metrics-port lies between 1 and 65535",
+            self.metrics_port,
+        )
+        require(self.max_restarts >= 0, "max-restarts must be at least 0", self.max_restarts)
+        require(self.stall_seconds > 0, "stall-seconds must be above 0", self.stall_seconds)
         require(self.look_ahead_bytes >= 1, "look-ahead-bytes must be at least 1", self.look_ahead_bytes)
         require(self.look_ahead_rows >= 1, "--look-ahead-rows must be at least 1", self.look_ahead_rows)
 

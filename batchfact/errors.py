@@ -28,6 +28,10 @@ class RunFailedError(BatchfactError):
     """The run cannot go on; what is committed stays in the journal and the text says how to resume."""
 
 
+class EngineDiedError(RunFailedError):
+    """The engine is gone or answers no more. Another one may be started in its place, and asked again."""
+
+
 class TooManyUnscoredError(BatchfactError):
     """More rows are unscored than --max-unscored allows."""
 

@@ -86,6 +86,31 @@ def find_inputs(given: Sequence[str], *, document_column: str, summary_column: s
     return Inputs(shards, footers[0].schema, len(files) > 1 or any(each.is_folder for each in found))
 
 
+def find_file(given: str) -> tuple[Shard, pa.Schema]:
+    """One Parquet file, checked by its footer, with its schema.
+
+    Raises: UsageError for a missing, cut or foreign file, and for what names several: a folder or a glob.
+    """
+    found = _find(given)
+    if found.is_folder:
+        shown = found.paths[0] if len(found.paths) == 1 else f"{found.paths[0]} (there are {len(found.paths):,})"
+        raise UsageError(f"{given} names a folder of shards, and one file is needed; name one of them, such as {shown}")
+    (path,) = found.paths
+    footer = _read_footer(found.filesystem, path, set())
+    shard = Shard(
+        filesystem=found.filesystem,
+        path=path,
+        name=posixpath.basename(path),
+        rows=footer.rows,
+        first_row=0,
+        bytes=footer.bytes,
+        text_bytes=footer.text_bytes,
+        plain_text_bytes=footer.plain_text_bytes,
+        footer=footer.digest,
+    )
+    return shard, footer.schema
+
+
 def open_filesystem(given: str) -> tuple[pafs.FileSystem, str]:
     """The file system and the path in it of a path or URI.
 

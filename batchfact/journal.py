@@ -22,7 +22,7 @@ import filelock
 import msgspec
 import pyarrow as pa
 
-from batchfact import run_file
+from batchfact import run_file, run_log
 from batchfact.durable import TEMPORARY
 from batchfact.errors import UsageError
 from batchfact.journal_merging import merge_parts
@@ -172,6 +172,7 @@ class Journal:
         return _decode_outcomes(open_batches(self._snapshot(), None))
 
     def close(self) -> None:
+        shutil.rmtree(self.spill_dir, ignore_errors=True)  # empty by now, or what a failure left
         self._lock.release()
 
     def __enter__(self) -> Self:
@@ -236,6 +237,7 @@ def _clear(folder: Path) -> None:
     # Parts first: while run.json says what they are, a kill in between leaves a journal that can go on.
     delete_parts(folder)
     (folder / run_file.NAME).unlink(missing_ok=True)
+    (folder / run_log.NAME).unlink(missing_ok=True)
     _delete_unfinished_run(folder)
 
 

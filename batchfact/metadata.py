@@ -17,7 +17,11 @@ from batchfact.config import FoldPolicy, OutputOptions
 
 
 def describe_run(
-    identity: Mapping[str, Any], fold: FoldPolicy, columns: OutputOptions, runtime: Mapping[str, Any]
+    identity: Mapping[str, Any],
+    fold: FoldPolicy,
+    columns: OutputOptions,
+    runtime: Mapping[str, Any],
+    incidents: Mapping[str, int],
 ) -> dict[str, Any]:
     """Everything that a reader needs to know what the verdicts mean.
 
@@ -25,6 +29,7 @@ def describe_run(
         identity: what decided the answers. The input's fingerprint in it is left out: it has an entry for each shard,
             and each shard's output would repeat them all.
         runtime: the section of run.json; only `inputs` and `early_exit` tell of the results.
+        incidents: what befell the engine, by the journal's log.
     """
     return {
         "batchfact_version": __version__,
@@ -33,6 +38,7 @@ def describe_run(
         "fold": msgspec.to_builtins(fold),
         "columns": msgspec.to_builtins(columns),
         "early_exit": bool(runtime.get("early_exit")),
+        "incidents": dict(incidents),
         "inputs": list(runtime.get("inputs", ())),
     }
 

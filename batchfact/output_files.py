@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -44,8 +45,10 @@ def check_folder(folder: Path, output: str) -> None:
     there = nearest_folder(folder)
     if not there.is_dir():
         raise UsageError(f"output {output} cannot be written: {there} is not a folder")
-    if not os.access(there, os.W_OK | os.X_OK):
-        raise UsageError(f"output {output} cannot be written: no permission to write in {there}")
+    try:  # permissions do not tell: not those of a read-only file system, nor root's on a network's
+        tempfile.TemporaryFile(dir=there).close()
+    except OSError as error:
+        raise UsageError(f"output {output} cannot be written: {there}: {error.strerror}; name another place") from error
 
 
 @contextlib.contextmanager

@@ -7,28 +7,34 @@ stream between two stages has a small buffer, so that a stalled stage stops the 
 from __future__ import annotations
 
 import itertools
+import os
+import platform
 import time
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from msgspec import Struct
 
-from batchfact import preparation
+from batchfact import __version__, preparation
 from batchfact.assembly import Assembler
 from batchfact.committing import Committer
 from batchfact.config import RunConfig
 from batchfact.errors import TooManyUnscoredError, root_cause
 from batchfact.grouping import group_pairs
 from batchfact.journal import Journal, pending
+from batchfact.metrics import served
 from batchfact.paradigms.fold import decides, fold_outcome
 from batchfact.preparation import Prepared
-from batchfact.progress import Progress
+from batchfact.progress import Progress, forget
 from batchfact.records import DocumentGroup, Finding, Outcome, Pair, Rejected, Unscored
+from batchfact.run_log import RunLog
 from batchfact.scheduler import Sampling, Scheduler, rejected_outcome
 from batchfact.sink import Totals, merge
 from batchfact.stopping import InterruptedRunError, Stopping
+from batchfact.supervision import Limits, supervised
 
 STREAM_BUFFER = 8
 GROUPS_A_HOP = 16
@@ -65,13 +71,18 @@ async def run(config: RunConfig, *, watch: Callable[[Progress], None] = lambda _
     progress = Progress(prepared.num_rows)
     watch(progress)
     stopping = Stopping()
-    with preparation.open_journal(prepared) as journal:
+    runtime = config.runtime
+    with (
+        served(progress, runtime.metrics_host, runtime.metrics_port),
+        preparation.open_journal(prepared) as journal,
+        _recorded(prepared, progress),
+    ):
         for warning in (*prepared.method.notes, *journal.warnings):
             progress.warn(warning)
         try:
             async with stopping.listening():
                 await _score(prepared, journal, progress, stopping)
-                progress.phase = "writing the output"
+                progress.begin("writing the output")
                 totals = await anyio.to_thread.run_sync(_merge, prepared, journal, progress, stopping)
         except BaseExceptionGroup as group:
             raise root_cause(group) from group
@@ -82,6 +93,38 @@ async def run(config: RunConfig, *, watch: Callable[[Progress], None] = lambda _
             progress=progress,
             journal=journal.folder,
         )
+
+
+@contextmanager
+def _recorded(prepared: Prepared, progress: Progress) -> Iterator[None]:
+    """The run's events in the journal's log, its beginning and its end among them."""
+    config, log = prepared.config, RunLog(prepared.journal)
+    progress.record = log.write
+    progress.record(
+        "run_started",
+        pid=os.getpid(),
+        host=platform.node(),
+        version=__version__,
+        rows=progress.num_rows,
+        inputs=config.inputs,
+        output=config.output,
+        model=prepared.method.identity["model"],
+        paradigm=config.identity.paradigm,
+        engine=prepared.method.identity["engine"],
+    )
+    exit_code, message = 1, ""
+    try:
+        yield
+        exit_code = 0
+    except BaseException as error:
+        exit_code, message = getattr(error, "exit_code", 1), str(error) or type(error).__name__
+        raise
+    finally:
+        progress.record("run_ended", exit_code=exit_code, message=message, **progress.facts())
+        log.close()
+        if log.fault is not None:
+            progress.record = forget
+            progress.warn(f"the log in {prepared.journal} is not complete: {log.fault}")
 
 
 async def _score(prepared: Prepared, journal: Journal, progress: Progress, stopping: Stopping) -> None:
@@ -168,12 +211,11 @@ async def _answer(
             if isinstance(item, Rejected):
                 await outcomes.send(rejected_outcome(item))
                 continue
-            progress.phase = "starting the engine"
+            progress.begin("starting the engine")
             assembler = Assembler(method.tokenizer)
             await anyio.to_thread.run_sync(preparation.prove_joins, assembler, method, item)
-            async with method.engine.open(method.spec) as engine:
+            async with supervised(method.engine, method.spec, progress, limits(prepared.config)) as engine:
                 progress.engine_ready_at = time.monotonic()
-                progress.phase = "scoring"
                 scheduler = Scheduler(
                     engine,
                     assembler,
@@ -183,6 +225,10 @@ async def _answer(
                     sampling=sampling(prepared.config),
                 )
                 await scheduler.run(_chain(item, groups), outcomes)
+
+
+def limits(config: RunConfig) -> Limits:
+    return Limits(config.runtime.max_restarts, config.runtime.stall_seconds)
 
 
 def early_exit(config: RunConfig) -> Callable[[list[Finding]], bool] | None:
@@ -215,6 +261,7 @@ def _count(part: list[Outcome], config: RunConfig, progress: Progress) -> None:
         if outcome.status == "ok":
             progress.num_asked += 1
             progress.num_asked_unscored += isinstance(verdict, Unscored)
+    progress.record("committed", rows=len(part), **progress.facts())
     if progress.num_asked >= EARLY_STOP_ROWS:
         _check_unscored(config, progress.num_asked_unscored, progress.num_asked)
 

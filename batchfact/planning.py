@@ -10,6 +10,8 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from batchfact.config import Identity, RunConfig
+from batchfact.paradigms.judging import MAX_ANSWER_TOKENS
+from batchfact.paradigms.qg_qa import MAX_CLAIM_TOKENS, MAX_REASONED_CLAIM_TOKENS
 from batchfact.preparation import BYTES_PER_TOKEN
 from batchfact.records import Rejected
 from batchfact.source import Source
@@ -52,12 +54,18 @@ class InputPlan(Struct, frozen=True, kw_only=True):
     long_pairs: int
     prompt_tokens: int
     computed_tokens: int
+    output_tokens: int
+    """What answers may have at most; most are shorter."""
     sampled: bool
     notes: tuple[str, ...] = ()
 
     @property
     def scored_rows(self) -> int:
         return self.rows - sum(self.rejected.values())
+
+    def price(self, *, per_million_in: float, per_million_out: float) -> float:
+        """What a server that charges by tokens, and gives no discount for cached ones, would take at most."""
+        return (self.prompt_tokens * per_million_in + self.output_tokens * per_million_out) / 1e6
 
     @property
     def advice(self) -> str:
@@ -117,6 +125,7 @@ def plan_input(source: Source, config: RunConfig) -> InputPlan:
         computed_tokens=round(
             own_tokens + float(tokens[first][~is_aligned[first]].sum()) + with_document * float(aligned_share)
         ),
+        output_tokens=_output_tokens(config.identity, requests, scaled_windows),
         sampled=stride > 1,
         notes=_notes(config.identity, int(is_long.sum()), int(is_aligned.sum())),
     )
@@ -158,6 +167,18 @@ def _requests(config: RunConfig, pairs: int, num_windows: int) -> tuple[int, int
         return num_windows * steps, num_windows * steps
     answers = round(num_windows * CLAIMS_A_WINDOW) * steps
     return num_windows + answers, answers
+
+
+def _output_tokens(identity: Identity, requests: int, num_windows: int) -> int:
+    """The most that the answers to `requests` may have: one token for a label, the limits for texts."""
+    if identity.label_mode == "parse":
+        return requests * (MAX_ANSWER_TOKENS + (identity.reasoning_tokens if identity.reasoning else 0))
+    questions = num_windows if identity.paradigm == "qg-qa" else 0
+    answers = requests - questions
+    claim_tokens = MAX_REASONED_CLAIM_TOKENS if identity.reasoning else MAX_CLAIM_TOKENS
+    if identity.reasoning or identity.paradigm == "cot":
+        return questions * claim_tokens + answers // 2 * (identity.reasoning_tokens + 1)
+    return questions * claim_tokens + answers
 
 
 def _nearness(hashes: np.ndarray[Any, np.dtype[np.uint64]], look_ahead_rows: int) -> tuple[float, float]:

@@ -15,7 +15,8 @@ import msgspec
 from msgspec import Struct
 
 from batchfact.assembly import Assembler
-from batchfact.config import CHEN, Identity, RunConfig
+from batchfact.calibration import read_calibration
+from batchfact.config import FoldPolicy, Identity, RunConfig
 from batchfact.demonstrations import Shown, prepare_shots
 from batchfact.disk_space import check_journal_space
 from batchfact.engines.base import EngineFactory, EngineSpec, EstimatingTokenizer, Server, Tokenizer, find_engine
@@ -31,6 +32,8 @@ from batchfact.paradigms.program import Paradigm, Running
 from batchfact.paradigms.shots import held_out
 from batchfact.prompts.loader import PromptBook, shipped_texts
 from batchfact.records import DocumentGroup, Outcome, Template
+from batchfact.run_log import incidents
+from batchfact.settings import method_facts, reasons, unfit
 from batchfact.sink import check_output
 from batchfact.source import Source, open_source
 
@@ -129,11 +132,12 @@ def prepare_method(config: RunConfig, *, log_file: Path | None, compiles: bool, 
         gpu_memory_utilization=runtime.gpu_memory_utilization,
         kv_cache_bytes=runtime.kv_cache_bytes,
         compile=compiles,
+        deterministic=identity.deterministic,
         log_file=log_file,
         extra=runtime.engine_args,
         server=server,
     )
-    reasoning = _reasons(identity, entry)
+    reasoning = reasons(identity, entry)
     described = engine.describe(spec)
     tokenizer = engine.load_tokenizer(spec)
     prompts = make_prompts(identity, entry, tokenizer, reasoning=reasoning)
@@ -148,6 +152,7 @@ def prepare_method(config: RunConfig, *, log_file: Path | None, compiles: bool, 
         demonstrations=shown.prompt,
         contexts=make_contexts(identity, counters, max_model_len),
     )
+    facts = _method_identity(identity, entry, spec, described, prompts, shown, reasoning=reasoning)
     return Method(
         entry=entry,
         reasoning=reasoning,
@@ -156,21 +161,16 @@ def prepare_method(config: RunConfig, *, log_file: Path | None, compiles: bool, 
         tokenizer=tokenizer,
         paradigm=held_out(paradigm, shown.documents) if shown.documents else paradigm,
         prompts=prompts,
-        identity=_method_identity(identity, entry, spec, described, prompts, shown, reasoning=reasoning),
+        identity=facts,
         notes=(
             *engine_notes,
             *_sampling_notes(identity, reasoning=reasoning),
             *_training_notes(identity, entry, prompts, reasoning=reasoning),
+            *_calibration_notes(config, entry, facts),
+            *_deterministic_notes(described),
         ),
         max_model_len=max_model_len,
     )
-
-
-def _reasons(identity: Identity, entry: ModelEntry | None) -> bool:
-    """Whether the model reasons before each label: what is asked for, or else what the model was made for."""
-    if identity.paradigm in CHEN:
-        return identity.paradigm == "cot"
-    return (entry is not None and entry.reasoning) if identity.reasoning is None else identity.reasoning
 
 
 def make_counters(tokenizer: Tokenizer) -> Counters:
@@ -288,7 +288,7 @@ def _refuse_other_fold(prepared: Prepared) -> None:
     kept = None if prepared.config.runtime.restart else read_run(prepared.journal)
     if kept is None or not kept.runtime.get("early_exit"):
         return
-    if kept.fold.get("policy") != msgspec.to_builtins(prepared.config.fold):
+    if msgspec.convert(kept.fold.get("policy"), FoldPolicy) != prepared.config.fold:
         raise UsageError(
             f"the rows in {prepared.journal} were scored with --early-exit under another threshold or aggregation: "
             "their scores are only upper bounds; keep those options, or run with --restart"
@@ -312,7 +312,9 @@ def _runtime_facts(prepared: Prepared) -> dict[str, Any]:
 def metadata(prepared: Prepared) -> dict[str, Any]:
     """What the output file says about how it was made."""
     config = prepared.config
-    return describe_run(prepared.method.identity, config.fold, config.columns, _runtime_facts(prepared))
+    return describe_run(
+        prepared.method.identity, config.fold, config.columns, _runtime_facts(prepared), incidents(prepared.journal)
+    )
 
 
 def prove_joins(assembler: Assembler, method: Method, group: DocumentGroup) -> None:
@@ -381,6 +383,26 @@ def _training_notes(
 
 def _mode(reasoning: bool) -> str:
     return "with reasoning" if reasoning else "label only"
+
+
+def _calibration_notes(config: RunConfig, entry: ModelEntry | None, facts: Mapping[str, Any]) -> tuple[str, ...]:
+    """Where a calibration is for other weights or prompts, or the model's own is for another method."""
+    used = config.fold.calibration
+    if used is None:
+        own = read_calibration(entry.calibration_file) if entry and entry.calibration_file else None
+        why = own and unfit(own, method_facts(config, entry))
+        return (f"the model's own calibration is not used: {why}",) if why else ()
+    if used.fitted is None:
+        return ()
+    fitted = {"model weights": used.fitted.model_digest, "prompts": used.fitted.prompts}
+    here = {"model weights": facts["model_digest"], "prompts": facts["prompts"]}
+    others = [name for name, value in fitted.items() if value != here[name]]
+    return (f"the calibration was fitted with other {' and '.join(others)}",) if others else ()
+
+
+def _deterministic_notes(described: Mapping[str, str]) -> tuple[str, ...]:
+    how = described.get("deterministic")
+    return () if how is None else (f"--deterministic: {how}; docs/reliability.md says what that guarantees",)
 
 
 def _retries(config: RunConfig) -> Callable[[Outcome], bool] | None:

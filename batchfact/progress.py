@@ -4,14 +4,26 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from typing import Protocol
 
 from batchfact.records import Usage
+
+
+class Record(Protocol):
+    """Writes an event down, with its facts."""
+
+    def __call__(self, event: str, **facts: object) -> None: ...
+
+
+def forget(event: str, **facts: object) -> None:
+    """Records nothing: pairs in memory have no journal."""
 
 
 class Progress:
     """Counters of one run. Rows are counted where they are committed, tokens where the engine's answer arrives.
 
     `num_rows` is the whole input, `num_resumed` what the journal held before; times are seconds of a monotonic clock.
+    What happens once is also recorded as an event, in the journal's log where there is one.
     """
 
     def __init__(self, num_rows: int) -> None:
@@ -25,7 +37,10 @@ class Progress:
         self.num_merged = 0
         self.num_in_flight = 0
         self.usage = Usage()
+        self.num_restarts = 0
+        self.num_given_up = 0
         self.warnings: list[str] = []
+        self.record: Record = forget
         self.started_at = time.monotonic()
         self.engine_ready_at: float | None = None
         self.scored_at: float | None = None
@@ -64,9 +79,28 @@ class Progress:
     def cached_share(self) -> float | None:
         return self.usage.cached / self.usage.prompt if self.usage.prompt else None
 
+    def begin(self, phase: str) -> None:
+        """What is done from now on."""
+        self.phase = phase
+        self.record("phase", phase=phase)
+
+    def facts(self) -> dict[str, object]:
+        """The counters as an event holds them."""
+        return {
+            "committed": self.num_done,
+            "resumed": self.num_resumed,
+            "statuses": dict(self.statuses),
+            "labels": dict(self.labels),
+            "prompt_tokens": self.usage.prompt,
+            "cached_tokens": self.usage.cached,
+            "output_tokens": self.usage.output,
+            "scoring_s": round(self.scoring_s, 3),
+        }
+
     def warn(self, warning: str) -> None:
         """Something that the user should know although the run goes on; the display prints it."""
         self.warnings.append(warning)
+        self.record("warning", message=warning)
 
     def add_tokens(self, usage: Usage) -> None:
         self.usage += usage

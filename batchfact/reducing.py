@@ -6,9 +6,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from batchfact.config import Identity
 from batchfact.errors import UsageError
 from batchfact.journal import Journal, default_folder, read_run
 from batchfact.metadata import describe_run
+from batchfact.run_file import RunFile
+from batchfact.run_log import incidents
 from batchfact.settings import make_config
 from batchfact.sink import Totals, check_output, merge
 from batchfact.source import open_source
@@ -43,8 +46,10 @@ def reduce_journal(
             f"the rows in {folder} were scored with --early-exit: their scores are only upper bounds; "
             "run again with --restart and without it"
         )
-    before = {name.replace("_", "-"): value for part in kept.fold.values() for name, value in part.items()}
+    before = _options_of(kept)
     given = {**before, **{name: value for name, value in options.items() if value is not None}}
+    if given["calibration"] != before["calibration"] and options.get("threshold") is None:
+        del given["threshold"]  # it was for scores as they were before
     target = to or output
     config = make_config(inputs or tuple(runtime["inputs"]), target, given)
     source = open_source(
@@ -61,6 +66,16 @@ def reduce_journal(
             target,
             config.fold,
             config.columns,
-            describe_run(identity, config.fold, config.columns, {**runtime, "inputs": config.inputs}),
+            describe_run(
+                identity, config.fold, config.columns, {**runtime, "inputs": config.inputs}, incidents(folder)
+            ),
             limit=runtime.get("limit"),
         )
+
+
+def _options_of(kept: RunFile) -> dict[str, Any]:
+    """The method and the fold of a journal's last run as options; a fold without calibration does not want any."""
+    policy, columns = kept.fold["policy"], kept.fold["columns"]
+    method = {name: kept.identity[name] for name in Identity.__struct_fields__ if name in kept.identity}
+    options = {**method, **policy, **columns, "calibration": policy.get("calibration") or "none"}
+    return {name.replace("_", "-"): value for name, value in options.items()}

@@ -41,13 +41,17 @@ def make_run(identity: Mapping[str, Any], fold: Mapping[str, Any], runtime: Mapp
 def read_run(folder: Path) -> RunFile | None:
     """What the journal in `folder` was made for; None where there is no journal.
 
-    Raises: UsageError where run.json is damaged or of another version.
+    Raises: UsageError where run.json is damaged, of another version, or may not be read.
     """
     path = folder / NAME
     try:
         run = msgspec.json.decode(path.read_bytes(), type=RunFile)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
+    except OSError as error:
+        raise UsageError(
+            f"{path} cannot be read: {error.strerror}; correct its permissions, or name another journal"
+        ) from error
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise UsageError(
             f"{path} is damaged ({error}); restore it, or start afresh with --restart, which drops the finished rows"

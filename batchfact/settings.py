@@ -15,8 +15,10 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from batchfact.config import FoldPolicy, Identity, OutputOptions, RunConfig, Runtime
+from batchfact.calibration import Calibration, read_calibration
+from batchfact.config import CHEN, FoldPolicy, Identity, OutputOptions, RunConfig, Runtime
 from batchfact.errors import UsageError, nearest
+from batchfact.models import ModelEntry, registered
 
 SECTIONS: dict[str, type[Struct]] = {
     "identity": Identity,
@@ -57,11 +59,68 @@ def make_config(
         # A rating is a number for the whole summary, so no single window decides unless that is asked for.
         is_qa = sections["identity"].get("paradigm") == "qg-qa"
         sections["fold"].setdefault("aggregation", "share" if is_qa else "mean")
-    return RunConfig(
+    chosen = sections["fold"].pop("calibration", None)
+    config = RunConfig(
         inputs=inputs,
         output=output,
         **{section: _convert(sections[section], kind) for section, kind in SECTIONS.items()},
     )
+    calibration = _calibration(chosen, config)
+    if calibration is None:
+        return config
+    threshold = sections["fold"].get("threshold", calibration.threshold)
+    fold = msgspec.structs.replace(config.fold, calibration=calibration, threshold=threshold)
+    return msgspec.structs.replace(config, fold=fold)
+
+
+def _calibration(chosen: Any, config: RunConfig) -> Calibration | None:
+    """The calibration that was named, or else the model's own where it is for this method.
+
+    Args:
+        chosen: a file, `none`, the calibration itself (also as run.json holds it), or None for the model's own.
+    Raises: UsageError if the one that was named cannot be used here.
+    """
+    if chosen == "none":
+        return None
+    entry = None if config.runtime.base_url else registered(config.identity.model)
+    facts = method_facts(config, entry)
+    if chosen is None:
+        own = read_calibration(entry.calibration_file) if entry and entry.calibration_file else None
+        return own if own is not None and not unfit(own, facts) else None
+    named = read_calibration(Path(chosen)) if isinstance(chosen, str | Path) else _convert(chosen, Calibration)
+    if why := unfit(named, facts):
+        raise UsageError(f"--calibration does not fit: {why}; fit one with batchfact calibrate, or give none")
+    return named
+
+
+def method_facts(config: RunConfig, entry: ModelEntry | None) -> dict[str, Any]:
+    """What a calibration must agree with (`unfit`)."""
+    identity = config.identity
+    return {
+        "paradigm": identity.paradigm,
+        "reasoning": reasons(identity, entry),
+        "rating": identity.rating,
+        "label_mode": identity.label_mode,
+        "aggregation": config.fold.aggregation,
+    }
+
+
+def reasons(identity: Identity, entry: ModelEntry | None) -> bool:
+    """Whether the model reasons before each label: what is asked for, or else what the model was made for."""
+    if identity.paradigm in CHEN:
+        return identity.paradigm == "cot"
+    return (entry is not None and entry.reasoning) if identity.reasoning is None else identity.reasoning
+
+
+def unfit(calibration: Calibration, facts: Mapping[str, Any]) -> str | None:
+    """Why a calibration means nothing for a run's method; None where it may be used."""
+    if facts["label_mode"] == "parse":
+        return "it is for probabilities, and --label-mode parse has none"
+    for name in ("paradigm", "reasoning", "rating", "aggregation"):
+        fitted = getattr(calibration.fitted, name, facts[name])
+        if fitted != facts[name]:
+            return f"it was fitted with {name} {fitted}, this run has {facts[name]}"
+    return None
 
 
 def read_options(file: Path) -> dict[str, Any]:

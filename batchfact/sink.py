@@ -28,7 +28,7 @@ from batchfact.errors import RunFailedError, UsageError, nearest
 from batchfact.input_files import open_filesystem
 from batchfact.journal import Journal
 from batchfact.output_files import check_folder, output_kind, refuse_input, whole_output
-from batchfact.paradigms.fold import finding_label, finding_status, fold_outcome
+from batchfact.paradigms.fold import finding_label, finding_status, fold_outcome, num_judged
 from batchfact.records import Finding, Outcome, Usage, Verdict
 from batchfact.source import Shard, Source, row_hashes
 
@@ -186,7 +186,11 @@ def verdict_columns(outcomes: Sequence[Outcome], policy: FoldPolicy) -> tuple[li
         pa.array([_number(verdict.score_raw) if verdict else None for verdict in scored], pa.float32()),
         pa.array(statuses, pa.string()),
         pa.array([verdict.message for verdict in verdicts], pa.string()),
-        _findings_column([verdict.findings for verdict in verdicts], policy),
+        _findings_column(
+            [verdict.findings for verdict in verdicts],
+            [num_judged(outcome.findings, policy) for outcome in outcomes],
+            policy,
+        ),
         pa.StructArray.from_arrays([pa.array(counts, pa.int32()) for counts in tokens], fields=list(TOKENS)),
     ]
     totals = Totals(
@@ -200,12 +204,19 @@ def verdict_columns(outcomes: Sequence[Outcome], policy: FoldPolicy) -> tuple[li
     return columns, totals
 
 
-def _findings_column(rows: Sequence[tuple[Finding, ...]], policy: FoldPolicy) -> pa.ListArray:
+def _findings_column(
+    rows: Sequence[tuple[Finding, ...]], judged_counts: Sequence[int], policy: FoldPolicy
+) -> pa.ListArray:
     flat = [finding for findings in rows for finding in findings]
+    labels = [
+        finding_label(finding, policy, judged_count)
+        for findings, judged_count in zip(rows, judged_counts, strict=True)
+        for finding in findings
+    ]
     values = [
         pa.array([finding.start for finding in flat], pa.int32()),
         pa.array([finding.end for finding in flat], pa.int32()),
-        pa.array([finding_label(finding, policy) for finding in flat], pa.string()),
+        pa.array(labels, pa.string()),
         pa.array([_number(finding.score) for finding in flat], pa.float32()),
         pa.array([_number(finding.label_mass) for finding in flat], pa.float32()),
         pa.array([finding.question for finding in flat], pa.string()),

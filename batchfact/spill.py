@@ -6,7 +6,7 @@ folder, which `close` removes; a killed run leaves it behind, in a folder that t
 
 from __future__ import annotations
 
-import errno
+import contextlib
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -35,8 +35,9 @@ class SpillFolder:
     def path(self) -> Path:
         """The folder, made when it is first asked for: most runs never spill."""
         if self._path is None:
-            self._parent.mkdir(parents=True, exist_ok=True)
-            self._path = Path(tempfile.mkdtemp(prefix="spill-", dir=self._parent))
+            with _said_plainly(self._parent):
+                self._parent.mkdir(parents=True, exist_ok=True)
+                self._path = Path(tempfile.mkdtemp(prefix="spill-", dir=self._parent))
         return self._path
 
     def __enter__(self) -> Self:
@@ -53,7 +54,8 @@ class Segment:
     def __init__(self, path: Path) -> None:
         self.bytes = 0
         self._path = path
-        self._file: BinaryIO = path.open("w+b")
+        with _said_plainly(path.parent):
+            self._file: BinaryIO = path.open("w+b")
         self._live = 0
         self._sealed = False
 
@@ -168,8 +170,8 @@ class PairFile:
     def flush(self) -> None:
         """Raises: RunFailedError where the disk is full."""
         if self._buffer:
-            with self.path.open("ab") as file:
-                write(file, b"".join(self._buffer), self.path)
+            with _said_plainly(self.path.parent), self.path.open("ab") as file:
+                _write_bytes(file, b"".join(self._buffer))
             self._buffer = []
 
     def __iter__(self) -> Iterator[Pair]:
@@ -197,14 +199,20 @@ def pair_bytes(text: str) -> int:
 
 
 def write(file: BinaryIO, content: bytes, path: Path) -> None:
-    """Raises: RunFailedError where the disk is full."""
-    try:
+    """Raises: RunFailedError where the disk is full or fails."""
+    with _said_plainly(path.parent):
         _write_bytes(file, content)
+
+
+@contextlib.contextmanager
+def _said_plainly(folder: Path) -> Iterator[None]:
+    """Raises: RunFailedError in place of an OSError."""
+    try:
+        yield
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
         raise RunFailedError(
-            f"the disk of {path.parent} is full; finished rows are kept, free some space and run the same command again"
+            f"texts cannot be spilled to {folder}: {error}; finished rows are kept, free some space and run the same "
+            "command again"
         ) from error
 
 

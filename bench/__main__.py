@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import argparse
 
-from bench import agreement, alignment, crashes, memory, sharing
+from bench import accuracy, agreement, alignment, crashes, flips, memory, sharing, soak
 
 MEASUREMENTS = {
+    "accuracy": accuracy,
     "agreement": agreement,
     "alignment": alignment,
     "crashes": crashes,
+    "flips": flips,
     "memory": memory,
     "sharing": sharing,
+    "soak": soak,
 }
 
 

@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import os
-import random
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
-import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bench.facts import ROOT, write_result
+from bench.facts import write_result
+from bench.inputs import PAIRS_A_DOCUMENT, fake_engine_environment, make_fake_model, write_input
 
-FAKE_ENGINE = ROOT / "tests" / "fake_engine"
-ROWS_A_GROUP = 20_000
-PAIRS_A_DOCUMENT = 4
 SAMPLE_SECONDS = 0.5
 
 
@@ -48,13 +42,12 @@ def measure(args: argparse.Namespace) -> None:
 
 def _measure_run(folder: Path, rows: int, args: argparse.Namespace) -> dict[str, Any]:
     source = folder / f"{rows}.parquet"
-    _write_input(source, rows, args.document_bytes)
+    write_input(source, rows, args.document_bytes)
     command = [sys.executable, "-m", "batchfact", "run", str(source), str(folder / f"{rows}-out.parquet"), "--quiet"]
-    command += ["--engine", "fake", "--model", str(_fake_model(folder))]
+    command += ["--engine", "fake", "--model", str(make_fake_model(folder))]
     command += ["--group", args.group, "--paradigm", args.paradigm]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(FAKE_ENGINE), str(ROOT)])}
     started = time.monotonic()
-    process = subprocess.Popen(command, env=environment)
+    process = subprocess.Popen(command, env=fake_engine_environment())
     samples = _sample(process)
     elapsed = time.monotonic() - started
     if process.returncode:
@@ -84,34 +77,3 @@ def _sample(process: subprocess.Popen[bytes]) -> list[int]:
         time.sleep(SAMPLE_SECONDS)
     process.wait()
     return samples
-
-
-def _fake_model(folder: Path) -> Path:
-    """A folder that looks like a model to everything but a real engine."""
-    model = folder / "model"
-    model.mkdir(exist_ok=True)
-    (model / "config.json").write_text('{"model_type": "llama", "architectures": ["LlamaForCausalLM"]}')
-    (model / "model.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")
-    (model / "tokenizer.json").write_text("{}")
-    return model
-
-
-def _write_input(path: Path, rows: int, document_bytes: int) -> None:
-    schema = pa.schema([("document", pa.string()), ("summary", pa.string())])
-    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
-        for first in range(0, rows, ROWS_A_GROUP):
-            pairs = list(_pairs(first, min(rows, first + ROWS_A_GROUP), document_bytes))
-            documents, summaries = zip(*pairs, strict=True)
-            writer.write_table(pa.table({"document": documents, "summary": summaries}, schema=schema))
-
-
-def _pairs(first: int, stop: int, document_bytes: int) -> Iterator[tuple[str, str]]:
-    """Documents of made-up words; each summary has three sentences, one of them from the document."""
-    document, sentences = "", [""]
-    for row in range(first, stop):
-        if row % PAIRS_A_DOCUMENT == 0 or not document:
-            draw = random.Random(row // PAIRS_A_DOCUMENT)
-            words = [f"w{draw.getrandbits(16):x}" for _ in range(document_bytes // 5)]
-            sentences = [" ".join(words[start : start + 12]).capitalize() + "." for start in range(0, len(words), 12)]
-            document = " ".join(sentences)[:document_bytes]
-        yield document, f"{sentences[row % len(sentences)]} Row {row} has a fact. It was sold on day {row % 365}."

@@ -64,8 +64,13 @@ def anyio_backend() -> str:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests marked gpu are skipped, with the reason, where there is no NVIDIA GPU."""
-    if shutil.which("nvidia-smi") is None:
-        for item in items:
-            if item.get_closest_marker("gpu"):
-                item.add_marker(pytest.mark.skip(reason="no NVIDIA GPU here (nvidia-smi is not found)"))
+    """Tests marked gpu or browser are skipped, with the reason, where there is no NVIDIA GPU or no Chromium."""
+    needs = {
+        "gpu": ("nvidia-smi", "no NVIDIA GPU here (nvidia-smi is not found)"),
+        "browser": ("chromium", "no Chromium here (chromium is not found); CONTRIBUTING.md says how to get it"),
+    }
+    for marker, (program, reason) in needs.items():
+        if shutil.which(program) is None:
+            for item in items:
+                if item.get_closest_marker(marker):
+                    item.add_marker(pytest.mark.skip(reason=reason))

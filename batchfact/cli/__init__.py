@@ -9,7 +9,7 @@ import sys
 
 import typer
 
-from batchfact.cli import distill, explain, models, plan, reduce, run
+from batchfact.cli import distill, doctor, evaluate, explain, models, plan, reduce, report, run, status
 from batchfact.errors import BatchfactError
 
 app = typer.Typer(
@@ -24,6 +24,11 @@ app.command("run")(run.run)
 app.command("plan")(plan.plan)
 app.command("explain")(explain.explain)
 app.command("reduce")(reduce.reduce)
+app.command("eval")(evaluate.evaluate)
+app.command("calibrate")(evaluate.calibrate)
+app.command("report")(report.report)
+app.command("status")(status.status)
+app.command("doctor")(doctor.doctor)
 app.add_typer(distill.app, name="distill", help="Train a small scorer: synthesize, build, train, export.")
 app.add_typer(models.app, name="models", help="Models by name: list, show, pull, add.")
 

@@ -134,6 +134,8 @@ def _figures(progress: Progress) -> list[tuple[str, str]]:
         figures.append(("cached", f"{progress.cached_share or 0:.0%}"))
     if progress.phase == "scoring":
         figures.append(("in flight", f"{progress.num_in_flight:,}"))
+    if progress.num_restarts:
+        figures.append(("engine restarts", f"{progress.num_restarts:,}"))
     figures += [(status, f"{rows:,}") for status, rows in sorted(progress.statuses.items())]
     return figures
 
@@ -161,6 +163,10 @@ def closing_table(report: RunReport) -> Table:
     if usage.prompt:
         table.add_row("of them from the prefix cache", f"{usage.cached:,} ({usage.cached / usage.prompt:.1%})")
     table.add_row("generated tokens", f"{usage.output:,}")
+    if progress.num_restarts:
+        table.add_row("engine started again", f"{progress.num_restarts:,}")
+    if progress.num_given_up:
+        table.add_row("requests that ended the engine", f"{progress.num_given_up:,}")
     table.add_row("time", duration(progress.elapsed_s))
     table.add_row("peak memory (without the engine)", f"{peak_memory_bytes() / 2**30:.2f} GiB")
     return table

@@ -72,4 +72,6 @@ def explain(
     source = open_input(settings)
     pair = find_row(source, row)
     method = prepare_method(settings, log_file=None, compiles=False, source=source)
+    for note in method.notes:
+        sys.stdout.write(f"note: {note}\n")
     sys.stdout.write(explain_pair(pair, method, settings))

@@ -51,6 +51,7 @@ def show(name: Name) -> None:
         "by default": "writes its reasoning, then the label" if entry.reasoning else "answers with the label only",
         "label words": " / ".join(entry.labels or ()),
         "trained for": ", ".join(f"{mode.paradigm} {_mode(mode.reasoning)}" for mode in entry.trained),
+        "calibration": entry.calibration or "",
         "licence": entry.licence or "",
         "note": entry.note or "",
     }

@@ -144,6 +144,15 @@ Quantization = Annotated[
     str | None, typer.Option(help="A quantisation the engine knows, such as fp8.", rich_help_panel=METHOD)
 ]
 
+Deterministic = Annotated[
+    bool | None,
+    typer.Option(
+        "--deterministic",
+        help="Answers that do not depend on what else is asked, as far as the engine can; slower.",
+        rich_help_panel=METHOD,
+    ),
+]
+
 Threshold = Annotated[
     float | None, typer.Option(help="A score at or above it counts as consistent (default: 0.5).", rich_help_panel=FOLD)
 ]
@@ -161,6 +170,15 @@ MinLabelMass = Annotated[
     float | None,
     typer.Option(
         help="A finding whose labels have less probability than this is unknown (default: 0.01).", rich_help_panel=FOLD
+    ),
+]
+Calibration = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE",
+        help="A file of `batchfact calibrate`, whose threshold is then the default; none for none (default: the "
+        "model's own, if it has one for this method).",
+        rich_help_panel=FOLD,
     ),
 ]
 ColumnPrefix = Annotated[

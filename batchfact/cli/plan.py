@@ -21,6 +21,10 @@ def plan(
     align_sentences: shared.AlignSentences = None,
     max_model_len: shared.MaxModelLen = None,
     limit: Annotated[int | None, typer.Option(help="Only the first rows.")] = None,
+    price_in: Annotated[
+        float | None, typer.Option(min=0, help="Price of a million prompt tokens, to tell what a server will charge.")
+    ] = None,
+    price_out: Annotated[float | None, typer.Option(min=0, help="Price of a million generated tokens.")] = None,
     config: shared.Config = None,
 ) -> None:
     """Count rows, documents, windows, requests and tokens, and recommend how to group them; no model is loaded."""
@@ -72,6 +76,10 @@ def plan(
     table.add_row("pairs whose document does not fit the model", f"about {found.long_pairs:,}")
     table.add_row("prompt tokens", f"about {found.prompt_tokens:,}")
     table.add_row("prompt tokens to compute, with shared prefixes", f"about {found.computed_tokens:,}")
+    table.add_row("generated tokens", f"at most {found.output_tokens:,}")
+    if price_in is not None or price_out is not None:
+        price = found.price(per_million_in=price_in or 0.0, per_million_out=price_out or 0.0)
+        table.add_row("price, without a discount for cached tokens", f"at most about {price:,.2f}")
     Console().print(table)
     print(f"recommended: {found.advice}")
     for note in found.notes:

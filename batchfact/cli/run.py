@@ -44,9 +44,11 @@ def run(
     max_model_len: shared.MaxModelLen = None,
     dtype: shared.Dtype = None,
     quantization: shared.Quantization = None,
+    deterministic: shared.Deterministic = None,
     threshold: shared.Threshold = None,
     aggregation: shared.Aggregation = None,
     min_label_mass: shared.MinLabelMass = None,
+    calibration: shared.Calibration = None,
     column_prefix: shared.ColumnPrefix = None,
     keep_columns: shared.KeepColumns = None,
     drop_document: shared.DropDocument = None,
@@ -108,6 +110,10 @@ def run(
     max_unscored: Annotated[
         float | None,
         typer.Option(help="Exit with 3 when a larger share of rows is unscored.", rich_help_panel=RECOVERY),
+    ] = None,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(help="Answer Prometheus at this port of this machine.", rich_help_panel=RECOVERY),
     ] = None,
     config: shared.Config = None,
     quiet: Annotated[

@@ -73,6 +73,8 @@ class EngineSpec(Struct, frozen=True, kw_only=True):
     kv_cache_bytes: int | None = None
     compile: bool = False
     seed: int = 0
+    deterministic: bool = False
+    """Answers must not depend on what else is asked, as far as the engine can do it; `describe` says how."""
     log_file: Path | None = None
     """Where the engine's own log goes; None leaves it on standard error."""
     extra: Mapping[str, str] = {}
@@ -117,7 +119,8 @@ class RequestError(Exception):
 class Engine(Protocol):
     """A started engine. Cancelling the task that waits for an answer aborts the request.
 
-    Both methods raise RequestError where only this request failed, and RunFailedError where the engine is dead.
+    Both methods raise RequestError where only this request failed, EngineDiedError where the engine is dead and could
+    be started again, and RunFailedError where that would not help.
     """
 
     capacity: Capacity

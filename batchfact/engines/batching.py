@@ -16,10 +16,14 @@ from concurrent.futures import Future
 from typing import Any
 
 from batchfact.engines.base import RequestError
-from batchfact.errors import RunFailedError
+from batchfact.errors import EngineDiedError, RunFailedError
 
 FAILURES = (RuntimeError, ValueError, IndexError, KeyError, MemoryError)
 """What a model's code raises for requests that it cannot take; torch's errors are RuntimeErrors, out of memory too."""
+
+
+CLOSE_S = 120.0
+"""How long the batch at hand may take to end: generation looks after every token whether it still has to go on."""
 
 
 class Job:
@@ -59,12 +63,12 @@ class Batcher:
     async def ask(self, request: Any, *, kind: Hashable, num_tokens: int, priority: int) -> Any:
         """The answer to one request; cancelling takes it out of the queue.
 
-        Raises: RequestError where it cannot be answered, RunFailedError where the thread has ended.
+        Raises: RequestError where it cannot be answered, EngineDiedError where the thread has ended.
         """
         job = Job(request, kind, num_tokens)
         with self._changed:
             if self._end is not None:
-                raise RunFailedError(self._end)
+                raise EngineDiedError(self._end)
             heapq.heappush(self._waiting, (priority, next(self._numbers), job))
             self._changed.notify()
         try:
@@ -73,9 +77,17 @@ class Batcher:
             job.is_abandoned = True  # nothing to a job that is answered
 
     def close(self) -> None:
-        """End the thread and wait for it; what is being computed is abandoned."""
+        """End the thread and wait for it; what is being computed is abandoned.
+
+        Raises: RunFailedError where it does not end: a thread cannot be killed, and it holds the model.
+        """
         self._stop("the engine was shut down")
-        self._thread.join()
+        self._thread.join(CLOSE_S)
+        if self._thread.is_alive():
+            raise RunFailedError(
+                f"the engine's thread does not end within {CLOSE_S:.0f} s; finished rows are kept, run the same "
+                "command again"
+            )
 
     def _stop(self, why: str) -> None:
         with self._changed:
@@ -89,7 +101,7 @@ class Batcher:
             while batch := self._take():
                 self._answer(batch)
         except BaseException as error:  # noqa: BLE001  whatever it is: without the thread all tasks would wait for ever
-            self._stop(f"the engine died ({type(error).__name__}: {error}); run the same command again to go on")
+            self._stop(f"the engine died ({type(error).__name__}: {error})")
         finally:
             self._fail_all()
 
@@ -142,7 +154,7 @@ class Batcher:
         unanswered = [job for job in self._computing if not job.answer.done()]
         unanswered += [job for _, _, job in waiting if job.answer.set_running_or_notify_cancel()]
         for job in unanswered:
-            job.answer.set_exception(RunFailedError(self._end or "the engine ended"))
+            job.answer.set_exception(EngineDiedError(self._end or "the engine ended"))
 
 
 def _refusal(error: Exception) -> RequestError:

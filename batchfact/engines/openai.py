@@ -71,6 +71,8 @@ class OpenAIFactory:
         server = _server(spec)
         if spec.dtype or spec.quantization:
             raise UsageError("--dtype and --quantization are the server's to choose with --engine openai")
+        if spec.deterministic:
+            raise UsageError("--deterministic cannot be promised of a server, which may compute others' requests too")
         options = options_of(spec)
         _key(server)
         url = urlsplit(server.base_url)

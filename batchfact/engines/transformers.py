@@ -15,6 +15,7 @@ from importlib import metadata
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from anyio import CancelScope, to_thread
 from msgspec import Struct
 
@@ -90,6 +91,7 @@ class TransformersFactory:
             "dtype": resolve_dtype(spec, facts, is_cpu=device == "cpu"),
             "quantization": facts.quantization or "none",
             "max_model_len": str(max_model_len(spec)),
+            **({"deterministic": "one request at a time"} if spec.deterministic else {}),
         }
 
     def load_tokenizer(self, spec: EngineSpec) -> FastTokenizer:
@@ -437,7 +439,8 @@ def limits_of(spec: EngineSpec) -> Limits:
             )
         if not value.isdecimal() or int(value) == 0:
             raise UsageError(f"--engine-arg {name} must be a number above 0, got {value!r}")
-    return Limits(**{name: int(value) for name, value in spec.extra.items()})
+    limits = Limits(**{name: int(value) for name, value in spec.extra.items()})
+    return msgspec.structs.replace(limits, max_num_seqs=1) if spec.deterministic else limits
 
 
 def end_ids(model: Any, tokenizer: FastTokenizer) -> frozenset[int]:

@@ -12,14 +12,16 @@ import json
 import os
 import re
 import sys
+import threading
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from functools import lru_cache, partial
 from importlib import metadata
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import psutil
 from anyio import CancelScope, to_thread
 from msgspec import Struct
 
@@ -34,7 +36,7 @@ from batchfact.engines.model_facts import (
 )
 from batchfact.engines.tokenizer import FastTokenizer, load_tokenizer
 from batchfact.engines.vllm_process import LOG_FILE_VARIABLE, log_to, stand_in_for_main
-from batchfact.errors import RunFailedError, UsageError, nearest
+from batchfact.errors import EngineDiedError, RunFailedError, UsageError, nearest
 from batchfact.records import Finish, Usage
 
 if TYPE_CHECKING:
@@ -50,6 +52,9 @@ CPU_BLOCK_TOKENS = 32
 CPU_MAX_BATCHED_TOKENS, CPU_MAX_NUM_SEQS = 4096, 128
 GPU_MAX_BATCHED_TOKENS, GPU_MAX_NUM_SEQS = 8192, 256
 HOPPER_MAX_BATCHED_TOKENS, HOPPER_MAX_NUM_SEQS = 16384, 512
+
+START_LIMIT_S = 3600.0
+"""How long the engine may take to come up: vLLM itself waits for ever while its processes live."""
 
 SHUTDOWN_S = 20.0
 """How long the engine's processes may take to end by themselves; one that is killed leaks its shared memory."""
@@ -70,6 +75,10 @@ SPEED_ARGUMENTS = frozenset(
     {"block_size", "max_num_batched_tokens", "max_num_seqs", "scheduling_policy", "swap_space", "disable_log_stats"}
 )
 """Arguments of vLLM that decide speed alone; any other one is taken to change answers."""
+
+BATCH_INVARIANT = "batch-invariant kernels"
+ONE_AT_A_TIME = "one request at a time, without the prefix cache"
+"""How `--deterministic` is done on a GPU and on a CPU, for which vLLM has no batch-invariant kernels."""
 
 FINISHES: dict[str, Finish] = {"stop": "stop", "length": "length", "repetition": "repetition"}
 TRACKER_WARNING = "ignore:resource_tracker:UserWarning"
@@ -103,6 +112,7 @@ class VllmFactory:
             "dtype": resolve_dtype(spec, facts, is_cpu=package.is_cpu),
             "quantization": spec.quantization or facts.quantization or "none",
             "max_model_len": str(resolve_max_model_len(spec, facts)),
+            **({"deterministic": ONE_AT_A_TIME if package.is_cpu else BATCH_INVARIANT} if spec.deterministic else {}),
             **{f"engine-arg {name}": value for name, value in _answer_arguments(spec.extra).items()},
         }
 
@@ -203,9 +213,7 @@ class VllmEngine:
                 )
             ]
         except EngineDeadError as error:
-            raise RunFailedError(
-                f"the engine died{_reason(self._log_file)}; run the same command again to go on from the last commit"
-            ) from error
+            raise EngineDiedError(f"the engine died{_reason(self._log_file)}") from error
         except (VLLMClientError, EngineGenerateError, ValueError) as error:
             raise RequestError(str(error.__cause__ or error)) from error
         if not outputs:
@@ -299,7 +307,7 @@ def _usage(output: RequestOutput) -> Usage:
 
 def _start(spec: EngineSpec, package: Package, started: list[AsyncLLM]) -> None:
     """Build the engine; blocks until it is up. Runs in a worker thread."""
-    with _environment(_settings(spec, package)), stand_in_for_main():
+    with _environment(_settings(spec, package)), stand_in_for_main(), _bounded_start(START_LIMIT_S):
         from vllm.usage.usage_lib import UsageContext
         from vllm.v1.engine.async_llm import AsyncLLM
 
@@ -315,6 +323,26 @@ def _start(spec: EngineSpec, package: Package, started: list[AsyncLLM]) -> None:
         except (RuntimeError, ValueError, OSError) as error:
             reason = _reason(spec.log_file) or f" ({_last_line(str(error))})"
             raise RunFailedError(f"the engine did not start{reason}") from error
+
+
+@contextmanager
+def _bounded_start(limit_s: float) -> Iterator[None]:
+    """End processes started inside if that takes longer: the start then fails as it does where they die."""
+    own = psutil.Process()
+    before = set(own.children(recursive=True))
+
+    def end_processes() -> None:
+        for child in set(own.children(recursive=True)) - before:
+            with suppress(psutil.NoSuchProcess):
+                child.kill()
+
+    timer = threading.Timer(limit_s, end_processes)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _engine_args(spec: EngineSpec, package: Package) -> Any:
@@ -347,6 +375,8 @@ def _engine_args(spec: EngineSpec, package: Package) -> Any:
         settings["gpu_memory_utilization"] = spec.gpu_memory_utilization
     settings |= _cpu_settings(spec, facts, dtype, max_model_len) if package.is_cpu else _gpu_settings(spec)
     settings |= convert_extra(spec.extra, AsyncEngineArgs)
+    if spec.deterministic and package.is_cpu:
+        settings |= {"max_num_seqs": 1, "enable_prefix_caching": False}
     return AsyncEngineArgs(**settings)
 
 
@@ -373,8 +403,6 @@ def _gpu_settings(spec: EngineSpec) -> dict[str, Any]:
 
 def default_kv_bytes(facts: ModelFacts, dtype: str, max_model_len: int) -> int:
     """KV memory on a CPU: a quarter of the free memory, between 1 and 4 GiB, and room for one longest prompt."""
-    import psutil
-
     room = min(max(psutil.virtual_memory().available // 4, GIB), 4 * GIB)
     value_bytes = 4 if dtype == "float32" else 2
     longest = (facts.kv_values or 0) * value_bytes * (max_model_len + CPU_BLOCK_TOKENS)
@@ -440,6 +468,8 @@ def _settings(spec: EngineSpec, package: Package) -> dict[str, str]:
         "HF_HUB_OFFLINE": "1",
         "TOKENIZERS_PARALLELISM": "false",
     }
+    if spec.deterministic and not package.is_cpu:
+        settings["VLLM_BATCH_INVARIANT"] = "1"
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     if package.is_cpu and spec.tensor_parallel_size == spec.data_parallel_size == 1 and 0 < len(cores) < 4:
         # By itself vLLM keeps one core free, which is half of a machine with two.

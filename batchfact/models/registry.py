@@ -109,7 +109,8 @@ class ModelEntry(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_u
     an engine that runs such models. `prompts` says which variant of the shipped templates it was tuned for, `trained`
     in which ways, and `prompt_digests` with which texts of these templates. `labels` are the model's words for yes and
     no, in this order, where they are not " Yes" and " No". `parameters` are billions, `context` is tokens; both None if
-    unknown.
+    unknown. `calibration` is a file that `batchfact calibrate` wrote, in this package's folder or with its whole path;
+    runs use it unless told otherwise.
     """
 
     name: str
@@ -124,6 +125,11 @@ class ModelEntry(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_u
     context: int | None = None
     licence: str | None = None
     note: str | None = None
+    calibration: str | None = None
+
+    @property
+    def calibration_file(self) -> Path | None:
+        return Path(__file__).parent / self.calibration if self.calibration else None
 
 
 def list_models() -> tuple[ModelEntry, ...]:
@@ -155,6 +161,11 @@ def find_model(name: str) -> ModelEntry:
     )
 
 
+def registered(name: str) -> ModelEntry | None:
+    """The entry of a registered name; None for folders and Hugging Face ids, of which nothing is known beforehand."""
+    return (shipped_models() | user_models()).get(name)
+
+
 def add_model(name: str, where: str) -> ModelEntry:
     """Register a local folder or a Hugging Face id under `name`, in the user's registry.
 
@@ -173,8 +184,11 @@ def add_model(name: str, where: str) -> ModelEntry:
         raise UsageError(f"{where} cannot be registered: {problem}")
     if exported:
         entry = msgspec.structs.replace(exported, name=name)
+    elif shipped:
+        # Weights of one's own need a calibration of their own.
+        entry = msgspec.structs.replace(shipped, source=source, calibration=None)
     else:
-        entry = msgspec.structs.replace(shipped, source=source) if shipped else _described(name, source)
+        entry = _described(name, source)
     register(entry)
     return entry
 

@@ -64,19 +64,21 @@ def fold(findings: Sequence[Finding], policy: FoldPolicy) -> Verdict | Unscored:
     Args:
         findings: one for each window, or for each claim, in summary order; or several, by chunks of the document, of
             which `over_chunks` makes one.
-        policy: threshold and aggregation; a score at or above the threshold counts as consistent.
+        policy: threshold and aggregation; a score at or above the threshold counts as consistent. Its calibration, if
+            there is one, comes after folding: the findings' own scores stay raw.
     Returns: a Verdict, whose score is None where a label was parsed from text (but for `share`); or Unscored.
     Source: Xu 2024, eq. (2) and (4), and section 3.1 for the mean of ratings. Differs: an unknown finding never
         counts as consistent.
     """
-    kept = over_chunks(findings, policy)
-    applicable = [judged for judged in (judge(finding, policy) for finding in kept) if judged.applies]
+    judged_count = num_judged(findings, policy)
+    kept = over_chunks(findings, policy, judged_count)
+    applicable = [judged for judged in (judge(finding, policy, judged_count) for finding in kept) if judged.applies]
     if not applicable:
         return Unscored(status="no_claims", message="There was no claim to check in the summary.", findings=kept)
     is_decided = policy.aggregation == "any" and any(judged.label == "inconsistent" for judged in applicable)
     if not is_decided and any(judged.status != "ok" for judged in applicable):
         return unscored(kept, applicable)
-    return verdict(kept, applicable, policy)
+    return verdict(kept, applicable, policy, judged_count)
 
 
 def fold_outcome(outcome: Outcome, policy: FoldPolicy) -> Verdict | Unscored:
@@ -86,16 +88,20 @@ def fold_outcome(outcome: Outcome, policy: FoldPolicy) -> Verdict | Unscored:
     return Unscored(status=outcome.status, message=outcome.message or "", findings=outcome.findings)
 
 
-def verdict(findings: tuple[Finding, ...], applicable: Sequence[Judged], policy: FoldPolicy) -> Verdict:
+def verdict(
+    findings: tuple[Finding, ...], applicable: Sequence[Judged], policy: FoldPolicy, judged_count: int
+) -> Verdict:
     label: Label
     ok = [judged for judged in applicable if judged.status == "ok"]
     is_share = policy.aggregation == "share"
-    score = share_consistent(ok) if is_share else folded_score([judged.finding for judged in ok], policy)
+    raw = share_consistent(ok) if is_share else folded_score([judged.finding for judged in ok], policy)
+    score = None if raw is None else calibrated(raw, policy, judged_count)
     if policy.aggregation == "any":
         label = "inconsistent" if any(judged.label == "inconsistent" for judged in ok) else "consistent"
     else:
-        label = label_of(score if score is not None else share_consistent(ok), policy)
-    return Verdict(label=label, score=score, score_raw=score, findings=findings, message=describe(applicable, label))
+        compared = share_consistent(ok) if score is None else score
+        label = "consistent" if compared >= policy.threshold else "inconsistent"
+    return Verdict(label=label, score=score, score_raw=raw, findings=findings, message=describe(applicable, label))
 
 
 def unscored(findings: tuple[Finding, ...], applicable: Sequence[Judged]) -> Unscored:
@@ -114,14 +120,31 @@ def unscored(findings: tuple[Finding, ...], applicable: Sequence[Judged]) -> Uns
 def decides(findings_so_far: Sequence[Finding], policy: FoldPolicy) -> bool:
     """Whether no further finding can change the label: one inconsistent finding decides `any`, no other does.
 
-    The score can still fall, so with early exit it is an upper bound.
+    The score can still fall, so with early exit it is an upper bound. A calibration that raises the scores of pairs
+    with more findings leaves every label open until all of them are there.
     """
-    return policy.aggregation == "any" and any(
-        finding_label(finding, policy) == "inconsistent" for finding in over_chunks(findings_so_far, policy)
+    if policy.aggregation != "any" or (policy.calibration is not None and policy.calibration.count_weight > 0):
+        return False
+    judged_count = num_judged(findings_so_far, policy)
+    return any(
+        finding_label(finding, policy, judged_count) == "inconsistent"
+        for finding in over_chunks(findings_so_far, policy, judged_count)
     )
 
 
-def over_chunks(findings: Sequence[Finding], policy: FoldPolicy) -> tuple[Finding, ...]:
+def num_judged(findings: Sequence[Finding], policy: FoldPolicy) -> int:
+    """Windows or claims with an ok finding, which is what a calibration counts; chunks of one window count once."""
+    ok = [finding for finding in findings if finding_status(finding, policy) == "ok"]
+    whole = sum(finding.chunk is None for finding in ok)
+    return whole + len({unit_of(finding) for finding in ok if finding.chunk is not None})
+
+
+def unit_of(finding: Finding) -> tuple[object, ...]:
+    """What a finding is about: the same for all chunks of the document that one window or claim was judged by."""
+    return finding.start, finding.end, finding.question, finding.entity
+
+
+def over_chunks(findings: Sequence[Finding], policy: FoldPolicy, judged_count: int) -> tuple[Finding, ...]:
     """One finding for each window or claim: what was judged by several chunks of a document is settled here.
 
     It is consistent if any chunk supports it; otherwise unknown if a chunk is, which might have; otherwise it is the
@@ -130,18 +153,19 @@ def over_chunks(findings: Sequence[Finding], policy: FoldPolicy) -> tuple[Findin
     if all(finding.chunk is None for finding in findings):
         return tuple(findings)
     settled: list[Finding] = []
-    for _, run in groupby(findings, key=lambda each: (each.start, each.end, each.question, each.entity)):
+    for _, run in groupby(findings, key=unit_of):
         same = list(run)
         chunks = [finding for finding in same if finding.chunk is not None]
-        settled.extend([best_supported(chunks, policy)] if chunks else same)
+        settled.extend([best_supported(chunks, policy, judged_count)] if chunks else same)
     return tuple(settled)
 
 
-def best_supported(chunks: Sequence[Finding], policy: FoldPolicy) -> Finding:
+def best_supported(chunks: Sequence[Finding], policy: FoldPolicy, judged_count: int) -> Finding:
     ok = [finding for finding in chunks if finding_state(finding, policy) == "ok"]
     unknown = [finding for finding in chunks if finding_state(finding, policy) == "unknown"]
     best = max(ok, key=support, default=None)
-    is_settled = best is not None and finding_label(best, policy) == "consistent" and policy.aggregation != "mean"
+    is_supported = best is not None and finding_label(best, policy, judged_count) == "consistent"
+    is_settled = is_supported and policy.aggregation != "mean"
     if unknown and not is_settled:
         return unknown[0]
     return chunks[0] if best is None else best
@@ -173,12 +197,16 @@ def finding_status(finding: Finding, policy: FoldPolicy) -> FindingStatus:
     return "ok" if mass is not None and mass >= policy.min_label_mass else "low_label_mass"
 
 
-def finding_label(finding: Finding, policy: FoldPolicy) -> Label | None:
-    """The finding's label by the policy's threshold; None unless its state is ok."""
-    return judge(finding, policy).label
+def finding_label(finding: Finding, policy: FoldPolicy, judged_count: int = 1) -> Label | None:
+    """The finding's label by the policy's threshold; None unless its state is ok.
+
+    Args:
+        judged_count: the pair's `num_judged`; only a calibration asks for it.
+    """
+    return judge(finding, policy, judged_count).label
 
 
-def judge(finding: Finding, policy: FoldPolicy) -> Judged:
+def judge(finding: Finding, policy: FoldPolicy, judged_count: int) -> Judged:
     """Read a finding once: everything that folding asks of it."""
     status = finding_status(finding, policy)
     if status != "ok":
@@ -186,11 +214,15 @@ def judge(finding: Finding, policy: FoldPolicy) -> Judged:
     if finding.label is not None:
         return Judged(finding, status, finding.label)
     score = finding.score
-    return Judged(finding, status, None if score is None else label_of(score, policy))
+    if score is None:
+        return Judged(finding, status, None)
+    is_consistent = calibrated(score, policy, judged_count) >= policy.threshold
+    return Judged(finding, status, "consistent" if is_consistent else "inconsistent")
 
 
-def label_of(score: float, policy: FoldPolicy) -> Label:
-    return "consistent" if score >= policy.threshold else "inconsistent"
+def calibrated(score: float, policy: FoldPolicy, judged_count: int) -> float:
+    """The score that the threshold is compared with: calibration keeps the order of scores, so it may come last."""
+    return score if policy.calibration is None else policy.calibration.calibrate(score, judged_count)
 
 
 def folded_score(ok: Sequence[Finding], policy: FoldPolicy) -> float | None:

@@ -96,7 +96,7 @@ def make_qg_qa(
     `ask_again` comes with reasoning: the template without steps, for windows whose steps led to no claim.
     """
     first = Question(ask, claims_schema(reasoning=ask_again is not None), MAX_CLAIM_TOKENS)
-    tries = (first,)
+    tries: tuple[Question, ...] = (first,)
     if ask_again is not None:
         first = msgspec.structs.replace(first, max_tokens=MAX_REASONED_CLAIM_TOKENS)
         tries = (first, Question(ask_again, claims_schema(reasoning=False), MAX_CLAIM_TOKENS))

@@ -1,9 +1,11 @@
 """An engine that answers at once, from the prompt alone: for tests of everything around an engine.
 
 It comes in through the entry point like any other engine. `--engine-arg` sets its faults: `latency_s`, `die_after`
-(requests), `fail_key_text` (prompts holding this text fail), `kv_tokens`, `max_num_seqs`, `log` (a file that gets a
-line per request). `text` is what it writes where no schema is asked for: one of several, parted by `|`, by the prompt's
-hash. Sampled text ends in its seed.
+(requests; every later one ends the engine, at most `die_times`), `die_text` (prompts holding this text end it),
+`hang_after`, `hang_times` and `hang_text` (the same, but the engine answers nothing any more), `start_failures` (so
+many restarts fail), `fail_key_text` (prompts holding this text fail), `kv_tokens`, `max_num_seqs`, `log` (a file that
+gets a line per request). `text` is what it writes where no schema is asked for: one of several, parted by `|`, by the
+prompt's hash. Sampled text ends in its seed.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -26,7 +28,7 @@ from batchfact.engines.base import (
     Tokenizer,
     WriteAnswer,
 )
-from batchfact.errors import RunFailedError
+from batchfact.errors import EngineDiedError, RunFailedError
 from batchfact.records import Message, Usage
 
 DEFAULT_MAX_MODEL_LEN = 1_000_000
@@ -60,9 +62,36 @@ class FakeTokenizer:
         return "".join(f"<|{each.role}|>{each.content}<|end|>" for each in messages) + "<|assistant|>"
 
 
+class Faults:
+    """What goes wrong, counted over all engines that one process starts."""
+
+    def __init__(self, extra: Mapping[str, str]) -> None:
+        self.after = {what: float(extra.get(f"{what}_after", "inf")) for what in ("die", "hang")}
+        self.times_left = {what: float(extra.get(f"{what}_times", "inf")) for what in ("die", "hang")}
+        self.texts = {what: extra.get(f"{what}_text") for what in ("die", "hang")}
+        self.start_failures = int(extra.get("start_failures", 0))
+        self.num_requests = 0
+        self.num_starts = 0
+
+    def happens(self, what: str, text: str) -> bool:
+        marked = self.texts[what]
+        if self.times_left[what] < 1 or not (self.num_requests > self.after[what] or (marked and marked in text)):
+            return False
+        self.times_left[what] -= 1
+        return True
+
+    def start(self) -> None:
+        self.num_starts += 1
+        if 1 < self.num_starts <= 1 + self.start_failures:
+            raise RunFailedError("the engine did not start")
+
+
 class FakeEngine:
-    def __init__(self, spec: EngineSpec) -> None:
+    def __init__(self, spec: EngineSpec, faults: Faults | None = None) -> None:
         extra = spec.extra
+        self.faults = faults or Faults(extra)
+        self.is_hanging = False
+        self.is_dead = anyio.Event()
         self.tokenizer: Tokenizer = FakeTokenizer()
         self.capacity = Capacity(
             kv_tokens=int(extra.get("kv_tokens", 10_000_000)),
@@ -72,7 +101,6 @@ class FakeEngine:
             num_replicas=spec.data_parallel_size,
         )
         self.latency_s = float(extra.get("latency_s", 0))
-        self.die_after = int(extra["die_after"]) if "die_after" in extra else None
         self.fail_key_text = extra.get("fail_key_text")
         self.texts = extra.get("text", "Each fact was compared with the document.").split("|")
         self.log = Path(extra["log"]) if "log" in extra else None
@@ -113,12 +141,21 @@ class FakeEngine:
         if self.log:
             with self.log.open("a", encoding="utf-8") as log:
                 log.write(f"{priority} {replica} {len(prompt_ids)}{sampled}\n")
-        if self.die_after is not None and self.num_requests > self.die_after:
-            raise RunFailedError("the engine died; the same command goes on from the journal")
-        if self.fail_key_text and self.fail_key_text in self.tokenizer.decode(prompt_ids):
+        self.faults.num_requests += 1
+        text = self.tokenizer.decode(prompt_ids)
+        if self.faults.happens("die", text):
+            self.is_dead.set()
+        if self.is_dead.is_set():
+            raise EngineDiedError("the engine died (as it was told)")
+        if self.is_hanging or self.faults.happens("hang", text):
+            self.is_hanging = True
+            await self.is_dead.wait()
+        if self.fail_key_text and self.fail_key_text in text:
             raise RequestError("this prompt is not to my taste")
         if self.latency_s:
-            await anyio.sleep(self.latency_s)
+            with anyio.move_on_after(self.latency_s):
+                await self.is_dead.wait()
+                raise EngineDiedError("the engine died (as it was told)")
         else:
             await anyio.lowlevel.checkpoint()
 
@@ -128,16 +165,22 @@ def _fraction(ids: list[int]) -> float:
 
 
 class Factory:
+    spec: EngineSpec | None = None
+
     def describe(self, spec: EngineSpec) -> dict[str, str]:
         limit = str(spec.max_model_len or DEFAULT_MAX_MODEL_LEN)
-        return {"engine": "fake", "version": "1", "dtype": spec.dtype or "float32", "max_model_len": limit}
+        how = {"deterministic": "always"} if spec.deterministic else {}
+        return {"engine": "fake", "version": "1", "dtype": spec.dtype or "float32", "max_model_len": limit, **how}
 
     def load_tokenizer(self, spec: EngineSpec) -> FakeTokenizer:
         return FakeTokenizer()
 
     @asynccontextmanager
     async def open(self, spec: EngineSpec) -> AsyncIterator[FakeEngine]:
-        yield FakeEngine(spec)
+        if spec is not self.spec:
+            self.spec, self.faults = spec, Faults(spec.extra)
+        self.faults.start()
+        yield FakeEngine(spec, self.faults)
 
 
 factory = Factory()

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import batchfact
+from batchfact.calibration import Calibration, write_calibration
 
 PAIRS = [("The shop sold 3 lamps.", "Three lamps were sold."), ("", "Nothing."), ("A cat sat.", "A dog sat. It ran.")]
 
@@ -51,6 +52,17 @@ def test_a_data_frame_keeps_its_index(options: dict[str, Any]) -> None:
 
     assert list(scored.index) == ["a", "b", "c"]
     assert list(scored["batchfact_status"]) == ["ok", "empty_document", "ok"]
+
+
+def test_a_calibration_may_be_a_file_or_an_object(options: dict[str, Any], tmp_path: Path) -> None:
+    calibration = Calibration(temperature=2.0, count_weight=-0.5, bias=0.3, threshold=0.6)
+    write_calibration(tmp_path / "c.toml", calibration)
+    (raw,) = batchfact.score(PAIRS[2:], **options)
+    scored = [batchfact.score(PAIRS[2:], calibration=given, **options) for given in (calibration, tmp_path / "c.toml")]
+
+    for (verdict,) in scored:
+        assert verdict.score_raw == raw.score
+        assert verdict.score == calibration.calibrate(raw.score, 2)
 
 
 def test_a_missing_column_names_the_nearest(options: dict[str, Any]) -> None:

@@ -114,7 +114,7 @@ def test_a_run_that_died_goes_on_and_asks_only_the_rest(cli: CommandLine, make_i
     source = make_input(PAIRS)
     cli.run(source, "whole.parquet")
     done = cli.run(source, "out.parquet", "--engine-arg", "die_after=21", "--engine-arg", "max_num_seqs=1", code=1)
-    assert "goes on" in done.stderr
+    assert "run the same command again" in done.stderr
     assert not (tmp_path / "out.parquet").exists()
 
     cli.run(source, "out.parquet", "--engine-arg", f"log={tmp_path / 'log'}")
@@ -306,6 +306,17 @@ def test_plan_counts_documents_windows_and_requests(cli: CommandLine, make_input
     assert figures["windows"] == figures["requests"] == "80"
     assert figures["pairs a document"] == "2.00 (most 2)"
     assert "recommended: any --group" in done.stdout
+    assert figures["generated tokens"] == "at most 80"
+
+
+def test_plan_tells_what_a_server_charges(cli: CommandLine, make_input: Any) -> None:
+    done = cli(
+        "plan", make_input(PAIRS), "--paradigm", "summ-nli", "--reasoning", "--price-in", "0", "--price-out", "10"
+    )
+    figures = dict(re.findall(r"^ *(\S.*?)  +(\S.*?) *$", done.stdout, re.MULTILINE))
+
+    assert figures["generated tokens"] == "at most 8,040"  # 40 texts of 200 tokens, and 40 labels
+    assert figures["price, without a discount for cached tokens"] == "at most about 0.08"
 
 
 @pytest.mark.parametrize("paradigm", ["summ-nli", "sent-nli", "qg-qa"])
@@ -348,7 +359,7 @@ def test_help_imports_neither_torch_nor_vllm() -> None:
     code = (
         "import sys, batchfact.cli\n"
         "try:\n    sys.argv = ['batchfact', '--help']; batchfact.cli.main()\nexcept SystemExit: pass\n"
-        "print({'torch', 'vllm', 'transformers', 'pyarrow', 'nltk'} & set(sys.modules))"
+        "print({'torch', 'vllm', 'transformers', 'pyarrow', 'nltk', 'matplotlib', 'jinja2'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
 

@@ -1,4 +1,4 @@
-"""The chain on a tiny random model: synthesize, build, train, go on after a kill, export, run."""
+"""The chain on a tiny random model: synthesize, build, train, go on after a kill, export, run, eval."""
 
 from __future__ import annotations
 
@@ -86,5 +86,6 @@ def test_labelled_pairs_become_a_model_that_run_takes_by_name(folder: Path):
     assert "warning" not in call("run", "notes.parquet", "scored.parquet", *run)
     scored = rows(folder / "scored.parquet")
     assert len(scored) == 48 and {row["batchfact_status"] for row in scored} == {"ok"}
+    assert "balanced accuracy" in call("eval", "scored.parquet").lower()
     said = call("run", "notes.parquet", "vanilla.parquet", *run, "--limit", 2, "--paradigm", "vanilla")
     assert "tiny-scorer is not trained for vanilla label only, but for summ-nli label only, sent-nli label only" in said

@@ -1,13 +1,10 @@
-"""Killed anywhere, stopped by anything, changed behind its back: a run goes on and ends with what it would have had."""
+"""An input, an output or a journal that changes between two runs; `test_crashes.py` has the kills."""
 
 from __future__ import annotations
 
 import os
-import random
 import re
-import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,59 +13,9 @@ import pyarrow.parquet as pq
 
 from tests.pipeline.command_line import PAIRS, CommandLine, verdicts
 
-KILLING = Path(__file__).with_name("killing.py")
-MANY = [(f"Document {i // 3}. It is about item {i // 3}.", f"Item {i}. Sold {i}.") for i in range(480)]
-
-
-def killed(cli: CommandLine, moment: str, count: float, *words: object) -> None:
-    """Run until the moment's kill; a run that ends in any other way fails the test."""
-    command = [sys.executable, str(KILLING), moment, str(count), *cli.run_args(*words)[3:]]
-    done = subprocess.run(command, cwd=cli.folder, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == -signal.SIGKILL, (moment, count, done.returncode, done.stdout, done.stderr)
-
 
 def num_requests(log: Path) -> int:
     return len(log.read_text().splitlines()) if log.exists() else 0
-
-
-def test_a_run_killed_again_and_again_ends_like_one_that_never_was(
-    cli: CommandLine, make_input: Any, tmp_path: Path
-) -> None:
-    """Scoring, a part's writing, compaction and merge are each killed midway, at moments drawn with a seed."""
-    draw = random.Random(20240607)
-    source = make_input(MANY, id=range(len(MANY)))
-    # Texts do not fit the look-ahead, so every killed run leaves spill files too.
-    (tmp_path / "small.toml").write_text("part_rows = 8\npart_seconds = 0.2\nlook_ahead_bytes = 2000\n")
-    words = [source, "out.parquet", "--config", "small.toml"]
-    slow = [f"log={tmp_path / 'requests.log'}", "latency_s=0.02", "max_num_seqs=8"]
-    slow = [word for arg in slow for word in ("--engine-arg", arg)]
-    moments = [
-        ("request", draw.randint(20, 120)),
-        ("seconds", draw.uniform(0.05, 0.5)),
-        ("part is begun", draw.randint(1, 3)),
-        ("part is half written", draw.randint(1, 3)),
-        ("part is written", draw.randint(1, 3)),
-        ("compaction is begun", 1),
-        ("compacted part is written", 1),
-        ("compacted parts are deleted", draw.randint(1, 8)),
-        ("seconds", draw.uniform(0.05, 0.5)),
-    ]
-    draw.shuffle(moments)
-    for moment, count in moments:
-        killed(cli, moment, count, *words, *slow)
-        assert not (tmp_path / "out.parquet").exists()
-    for moment in ("output is half written", "output is written"):
-        killed(cli, moment, 1, *words)
-        assert not (tmp_path / "out.parquet").exists()
-    asked_again = tmp_path / "after.log"
-    cli.run(*words, "--engine-arg", f"log={asked_again}")
-    cli.run(source, "whole.parquet")
-
-    assert num_requests(asked_again) == 0
-    assert pq.read_table(tmp_path / "out.parquet") == pq.read_table(tmp_path / "whole.parquet")
-    assert pq.read_table(tmp_path / "out.parquet")["id"].to_pylist() == list(range(len(MANY)))
-    names = [path.name for folder in (tmp_path, tmp_path / "out.parquet.journal") for path in folder.iterdir()]
-    assert not [name for name in names if name.endswith((".tmp", ".old", ".corrupt")) or "spill" in name]
 
 
 def test_a_second_process_on_one_output_is_refused_and_the_folder_named(

@@ -7,6 +7,7 @@ import math
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from batchfact.calibration import Calibration
 from batchfact.config import FoldPolicy
 from batchfact.paradigms.fold import decides, finding_state, fold
 from batchfact.records import Finding, FindingStatus, Unscored, Verdict
@@ -25,11 +26,19 @@ SCORED = st.builds(lambda pair: Finding(start=0, end=1, logprobs=pair), st.tuple
 FAILED = st.builds(lambda status: Finding(start=0, end=1, status=status), st.sampled_from(UNKNOWN))
 NO_CLAIMS = st.just(Finding(start=0, end=1, status="no_claims"))
 FINDINGS = st.lists(SCORED | FAILED | NO_CLAIMS, max_size=8)
+CALIBRATIONS = st.none() | st.builds(
+    Calibration,
+    temperature=st.floats(min_value=0.05, max_value=20),
+    count_weight=st.floats(min_value=-3, max_value=3),
+    bias=st.floats(min_value=-5, max_value=5),
+    threshold=st.just(0.5),
+)
 POLICIES = st.builds(
     FoldPolicy,
     threshold=st.sampled_from([0.1, 0.5, 0.9]),
     aggregation=st.sampled_from(["any", "mean"]),
     min_label_mass=st.sampled_from([0.0, 0.01, 0.5]),
+    calibration=CALIBRATIONS,
 )
 
 

@@ -199,6 +199,6 @@ def test_a_full_disk_is_one_clear_error(tmp_path, mode, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("batchfact.spill._write_bytes", full)
-    with pytest.raises(RunFailedError, match=r"disk of .* is full; finished rows are kept"):
+    with pytest.raises(RunFailedError, match=r"cannot be spilled to .*No space left on device; finished rows are kept"):
         list(group(rows([f"d{row}" for row in range(30)]), tmp_path, mode, look_ahead_bytes=100))
     assert not left_behind(tmp_path)

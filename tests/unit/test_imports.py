@@ -11,17 +11,18 @@ PACKAGE = Path(__file__).parents[2] / "batchfact"
 
 LAYERS: list[set[str]] = [
     {"records", "errors", "durable"},
-    {"config"},
+    {"calibration", "config"},
     {"text", "engines.base", "prompts", "progress", "metadata"},
     {"paradigms"},
-    {"models", "spill", "input_files", "run_file", "journal_parts", "journal_merging"},
+    {"models", "spill", "input_files", "run_file", "run_log", "journal_parts", "journal_merging"},
     {"source", "grouping", "assembly", "admission", "engines", "journal", "settings"},
     {"disk_space", "output_files"},
-    {"sink", "committing", "stopping", "demonstrations"},
+    {"sink", "committing", "stopping", "demonstrations", "supervision", "metrics"},
     {"scheduler", "preparation"},
-    {"pipeline", "planning", "explaining", "reducing"},
-    {"api"},
-    {"distill"},
+    {"pipeline", "planning", "explaining", "reducing", "watching", "diagnosis"},
+    {"api", "evaluate", "report", "distill"},
+    {"scored_file"},
+    {"reporting", "reporting_metrics"},
     {"", "cli", "__main__"},
 ]
 """From the bottom up. A module may import its own layer and those above in this list."""
@@ -35,6 +36,7 @@ ONLY_IN = {
     "openai": {"engines"},
     "typer": {"cli"},
     "rich": {"cli"},
+    "prometheus_client": {"metrics"},
 }
 """Packages that only these of our packages may import."""
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import msgspec
 import pyarrow.parquet as pq
 import pytest
 
@@ -535,3 +536,9 @@ def test_the_engine_and_the_address_go_together(server, make_input):
     source = make_input([("A.", "B.")])
     done = run(server, source, "--engine", "vllm", code=2)
     assert "--engine openai and --base-url go together" in done.stderr
+
+
+def test_deterministic_is_not_promised_of_a_server():
+    spec = msgspec.structs.replace(spec_of("http://host/v1"), deterministic=True)
+    with pytest.raises(UsageError, match="--deterministic cannot be promised of a server"):
+        factory.describe(spec)

