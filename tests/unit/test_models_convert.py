@@ -6,8 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from batchfact.models.convert import convert_gguf, pair_halves, to_bfloat16, write_safetensors
+from batchfact.models.convert import convert_gguf, pair_halves
 from batchfact.models.folder import problem_with
+from batchfact.models.tensor_files import to_bfloat16, write_safetensors
 from tests.unit import tiny_gguf
 
 

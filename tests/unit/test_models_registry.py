@@ -20,6 +20,7 @@ def own_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_promised_name_is_shipped():
     assert [entry.name for entry in list_models()] == [
         "smollm2-135m",
+        "smollm2-135m-factual",
         "llama2-7b-chat",
         "llama2-13b-chat",
         "llama2-70b-chat",

@@ -41,7 +41,7 @@ def test_reasoning_goes_before_the_label_as_the_ids_that_were_written() -> None:
     assert finding == Finding(start=0, end=len(SUMMARY), logprobs=SURE, reasoning="It says so. All is well.")
     write, choose = script.asked["w0.reason"], script.asked["w0"]
     assert isinstance(write, Write)
-    assert write.stop == BOOK["summ_nli_reasoning"].stop
+    assert write.stop == ("\n\nAnswer:", *BOOK["summ_nli_reasoning"].stop)
     assert choose.prompt == (*write.prompt, Tokens((1, 2, 3, 4, 5, 6)), Template("\n\nAnswer:"))
 
 

@@ -1,0 +1,139 @@
+"""Labelled Parquet files: pairs with a gold label, and what else a row says of them.
+
+A data set's entry in the recipe flows in; `Labelled` pairs flow out. A row without text or label is left out and
+counted; a file or column that is not there is a UsageError.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from msgspec import Struct
+
+from batchfact.demonstrations import LABELS
+from batchfact.distill.recipe import Set
+from batchfact.errors import UsageError, nearest
+from batchfact.records import Label
+
+NEEDED = ("document", "summary", "label")
+Row = Mapping[str, Any]
+
+
+class Labelled(Struct, frozen=True, kw_only=True):
+    """One row: texts without outer white space, its label, and what people said of its sentences and why.
+
+    `id` is the row's own, or its number in the file. `sentence_labels` are as the file has them; whether they fit the
+    summary's sentences is for whoever cuts it.
+    """
+
+    data_set: str
+    id: str
+    document: str
+    summary: str
+    label: Label
+    sentence_labels: tuple[Label, ...] | None = None
+    reason: str | None = None
+
+
+def read_labelled(entry: Set, folder: Path) -> tuple[list[Labelled], int]:
+    """The usable rows that meet the entry's rules, and how many met them but lack a text or a label.
+
+    Raises: UsageError for a file or a column that is not there, a rule that is none, or a label that is none.
+    """
+    path = folder / entry.path
+    names = _columns(path, entry)
+    rules = [parse_rule(rule, names, f"the data set {entry.name}") for rule in entry.where]
+    found, left_out = [], 0
+    for number, row in enumerate(_rows(path)):
+        if not all(rule(row) for rule in rules):
+            continue
+        if all(isinstance(row[name], str) and row[name].strip() for name in NEEDED[:2]) and row["label"] is not None:
+            found.append(_labelled(entry, row, number))
+        else:
+            left_out += 1
+    if not found:
+        raise UsageError(f"the data set {entry.name} ({path}) has no usable row that meets its rules")
+    return found, left_out
+
+
+def parse_rule(rule: str, names: list[str], place: str) -> Callable[[Row], bool]:
+    """A rule on one column: `domain = news`, `domain != samsum`, `domain ~ REGEX`, `domain !~ REGEX`.
+
+    Raises: UsageError for anything else, an unknown column, or a regular expression that is none.
+    """
+    match = re.fullmatch(r"\s*(?P<column>[\w.-]+)\s*(?P<sign>!=|=|!~|~)\s*(?P<value>.*?)\s*", rule)
+    if match is None:
+        raise UsageError(
+            f"{place}: a rule is `column = value`, or with !=, or with ~ and !~ (regular expressions), got {rule!r}"
+        )
+    column, sign, value = match["column"], match["sign"], match["value"]
+    if column not in names:
+        raise UsageError(f"{place}: no column {column!r} for {rule!r}{nearest(column, names)}")
+    try:
+        pattern = re.compile(value if "~" in sign else re.escape(value))
+    except re.error as error:
+        raise UsageError(f"{place}: {value!r} is no regular expression ({error})") from error
+    holds = pattern.search if "~" in sign else pattern.fullmatch
+    wanted = not sign.startswith("!")
+    return lambda row: (holds("" if row[column] is None else str(row[column])) is not None) == wanted
+
+
+def _columns(path: Path, entry: Set) -> list[str]:
+    try:
+        names = list(pq.read_schema(path).names)
+    except (OSError, pa.ArrowException) as error:
+        raise UsageError(f"the data set {entry.name}: {path} cannot be read ({str(error).splitlines()[0]})") from error
+    reason = [entry.reason.partition(".")[0]] if entry.reason else []
+    for column in (*NEEDED, *reason):
+        if column not in names:
+            raise UsageError(
+                f"the data set {entry.name}: {path} has no column {column!r}; its columns are {', '.join(names)}"
+                f"{nearest(column, names)}"
+            )
+    return names
+
+
+def _rows(path: Path) -> Iterator[Row]:
+    with pq.ParquetFile(path) as parquet:
+        for batch in parquet.iter_batches(1024):
+            yield from batch.to_pylist()
+
+
+def _labelled(entry: Set, row: Row, number: int) -> Labelled:
+    place = f"the data set {entry.name}, row {number}"
+    labels = row.get("sentence_labels")
+    return Labelled(
+        data_set=entry.name,
+        id=str(row["id"]) if row.get("id") is not None else str(number),
+        document=row["document"].strip(),
+        summary=row["summary"].strip(),
+        label=_label(row["label"], place),
+        sentence_labels=tuple(_label(each, place) for each in labels) if labels and None not in labels else None,
+        reason=_reason(entry.reason, row, place),
+    )
+
+
+def _label(value: object, place: str) -> Label:
+    name = value.strip().casefold() if isinstance(value, str) else value
+    if not isinstance(name, str | int | float) or name not in LABELS:
+        raise UsageError(f"{place}: a label is 1, 0, consistent or inconsistent, got {value!r}")
+    return LABELS[name]
+
+
+def _reason(column: str | None, row: Row, place: str) -> str | None:
+    if column is None:
+        return None
+    name, _, key = column.partition(".")
+    value = row[name]
+    if key and isinstance(value, str):
+        try:
+            value = json.loads(value).get(key)
+        except (json.JSONDecodeError, AttributeError) as error:
+            raise UsageError(f"{place}: column {name!r} holds no JSON object for {column!r}") from error
+    return value.strip() or None if isinstance(value, str) else None
