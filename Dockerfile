@@ -18,7 +18,7 @@ COPY requirements requirements
 RUN make packages && rm -rf /root/.cache/pip
 
 COPY . .
-RUN make venv && batchfact models pull smollm2-135m && rm -rf /root/.cache/pip
+RUN make venv && batchfact models pull smollm2-135m-factual && rm -rf /root/.cache/pip
 
 # Mount the folder with the Parquet files here.
 WORKDIR /data

@@ -39,7 +39,7 @@ demo: $(DEMO)
 # An interrupted run is continued by the next `make demo`: its finished rows lie in the journal beside the output.
 $(DEMO): | $(PACKAGE)
 	@mkdir -p $(BUILD)
-	$(BIN)/batchfact models pull smollm2-135m
+	$(BIN)/batchfact models pull smollm2-135m-factual
 	$(BIN)/batchfact run examples/pairs.parquet $(DEMO)
 
 .PHONY: test

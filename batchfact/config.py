@@ -17,7 +17,7 @@ from batchfact.calibration import Calibration
 from batchfact.errors import UsageError
 from batchfact.records import PairStatus
 
-DEFAULT_MODEL = "smollm2-135m"
+DEFAULT_MODEL = "smollm2-135m-factual"
 CHEN: frozenset[str] = frozenset({"vanilla", "cot", "sbs"})
 """The paradigms of Chen 2023: the others are of Xu 2024."""
 

@@ -1,4 +1,4 @@
-"""The embedded default model as it really arrives: its bytes, its tokens, its template.
+"""The embedded default model's base as it really arrives: its bytes, its tokens, its template.
 
 The golden tokens were checked by reading them against what SmolLM2's tokenizer is known to do: byte-level BPE over
 49,152 entries, every digit on its own, <|im_start|> 1 as BOS, <|im_end|> 2 as EOS, nothing put in front by itself.
@@ -14,17 +14,18 @@ from typing import Any
 import pytest
 from transformers import AutoConfig, AutoTokenizer, GenerationConfig
 
-from batchfact.config import DEFAULT_MODEL
 from batchfact.models import find_model, locate, model_digest, pull
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "smollm2_ids.json").read_text())
+
+BASE = "smollm2-135m"
 
 pytestmark = pytest.mark.network
 
 
 @cache
 def folder() -> Path:
-    return locate(find_model(DEFAULT_MODEL))
+    return locate(find_model(BASE))
 
 
 @pytest.fixture(scope="module")
@@ -85,8 +86,8 @@ def test_configuration_is_a_plain_llama_that_ends_at_im_end():
 def test_a_pull_into_an_empty_cache_downloads_checks_and_converts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("BATCHFACT_CACHE", str(tmp_path))
     said: list[str] = []
-    fresh = pull(find_model(DEFAULT_MODEL), tell=said.append)
+    fresh = pull(find_model(BASE), tell=said.append)
     assert model_digest(fresh) == GOLDEN["model_digest"]
     assert said[-1] == "Converting smollm2-135m"
-    assert pull(find_model(DEFAULT_MODEL), tell=said.append) == fresh
+    assert pull(find_model(BASE), tell=said.append) == fresh
     assert said.count("Converting smollm2-135m") == 1

