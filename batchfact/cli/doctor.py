@@ -8,7 +8,7 @@ import typer
 
 
 def doctor(
-    model: Annotated[str | None, typer.Option(help="The model to look for (default: smollm2-135m).")] = None,
+    model: Annotated[str | None, typer.Option(help="The model to look for (default: that of run).")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="As a JSON list, for programs.")] = False,
 ) -> None:
     """Check installation, GPU, memory, model cache and disk, and say what to fix. Exit 1 if something is wrong."""
