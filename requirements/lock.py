@@ -24,10 +24,9 @@ LEFT_OUT = {
     "images, sound and video: scoring reads text": ("torchvision torchaudio torchcodec opencv-python-headless"),
     "kernels for GPUs, 1 GB; vLLM turns it off on a CPU": "triton",
     "speculative decoding by n-grams": "numba llvmlite",
-    "vLLM's HTTP server, cloud tools and metrics; batchfact runs the engine itself": (
+    "what vLLM's HTTP server starts without (the openai engine is tested against it), and cloud tools": (
         "agent-detector detect-installer email-validator dnspython fastapi-cli fastapi-cloud-cli fastar httptools "
-        "ijson jmespath model-hosting-container-standards prometheus-fastapi-instrumentator python-dotenv "
-        "python-json-logger rich-toolkit rignore sentry-sdk supervisor uvicorn watchfiles websockets"
+        "ijson python-dotenv python-json-logger rich-toolkit rignore sentry-sdk websockets"
     ),
     "clients and protocols of other services": (
         "anthropic cffi cryptography docstring-parser mcp mcp-types pycparser pydantic-settings pyjwt sse-starlette"

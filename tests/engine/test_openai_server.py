@@ -18,6 +18,8 @@ import pytest
 import batchfact
 
 START_LIMIT_S = 600
+ROUNDING = 0.05
+"""Batches of another size round otherwise where the model's dtype is bfloat16."""
 DOCUMENT = (
     "The council of {town} met on Tuesday and voted to repair the old lighthouse. The mayor, Anna Lindqvist, said the "
     "work would cost two million euros, half of it paid by the state."
@@ -86,8 +88,10 @@ def test_scores_of_a_server_are_those_of_the_same_model_here(server: str, model_
     remote = batchfact.score(PAIRS, model="small", engine="openai", base_url=server, paradigm="sent-nli")
     local = batchfact.score(PAIRS, model=str(model_folder), engine="transformers", paradigm="sent-nli")
 
-    assert [verdict.label for verdict in remote] == [verdict.label for verdict in local]
-    assert [verdict.score for verdict in remote] == pytest.approx([verdict.score for verdict in local], abs=0.03)
+    assert [verdict.score for verdict in remote] == pytest.approx([verdict.score for verdict in local], abs=ROUNDING)
+    clear = [(there, here) for there, here in zip(remote, local, strict=True) if abs(here.score - 0.5) > ROUNDING]
+    assert clear
+    assert all(there.label == here.label for there, here in clear)
 
 
 def test_reasoning_and_parsed_labels_come_from_a_server_too(server: str) -> None:
