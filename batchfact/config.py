@@ -18,6 +18,8 @@ from batchfact.errors import UsageError
 from batchfact.records import PairStatus
 
 DEFAULT_MODEL = "smollm2-135m-factual"
+BASE_MODEL = "smollm2-135m"
+"""What DEFAULT_MODEL was tuned from: the default for methods that it was not tuned for (`settings.default_model`)."""
 CHEN: frozenset[str] = frozenset({"vanilla", "cot", "sbs"})
 """The paradigms of Chen 2023: the others are of Xu 2024."""
 

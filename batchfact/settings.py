@@ -16,9 +16,9 @@ import msgspec
 from msgspec import Struct
 
 from batchfact.calibration import Calibration, read_calibration
-from batchfact.config import CHEN, FoldPolicy, Identity, OutputOptions, RunConfig, Runtime
+from batchfact.config import BASE_MODEL, CHEN, DEFAULT_MODEL, FoldPolicy, Identity, OutputOptions, RunConfig, Runtime
 from batchfact.errors import UsageError, nearest
-from batchfact.models import ModelEntry, registered
+from batchfact.models import ModelEntry, TrainedMode, registered
 
 SECTIONS: dict[str, type[Struct]] = {
     "identity": Identity,
@@ -60,11 +60,10 @@ def make_config(
         is_qa = sections["identity"].get("paradigm") == "qg-qa"
         sections["fold"].setdefault("aggregation", "share" if is_qa else "mean")
     chosen = sections["fold"].pop("calibration", None)
-    config = RunConfig(
-        inputs=inputs,
-        output=output,
-        **{section: _convert(sections[section], kind) for section, kind in SECTIONS.items()},
-    )
+    made: dict[str, Any] = {section: _convert(sections[section], kind) for section, kind in SECTIONS.items()}
+    if "model" not in sections["identity"]:
+        made["identity"] = msgspec.structs.replace(made["identity"], model=default_model(made["identity"]))
+    config = RunConfig(inputs=inputs, output=output, **made)
     calibration = _calibration(chosen, config)
     if calibration is None:
         return config
@@ -110,6 +109,18 @@ def reasons(identity: Identity, entry: ModelEntry | None) -> bool:
     if identity.paradigm in CHEN:
         return identity.paradigm == "cot"
     return (entry is not None and entry.reasoning) if identity.reasoning is None else identity.reasoning
+
+
+def default_model(identity: Identity) -> str:
+    """The embedded model for a method: the tuned one for what it was tuned for, else its base.
+
+    Tuning on labels alone took the small model's gift of writing: questions, reasoning and free answers need the base.
+    """
+    tuned = registered(DEFAULT_MODEL)
+    assert tuned is not None, f"{DEFAULT_MODEL} is in the registry"
+    is_plain = identity.label_mode == "probability" and identity.window_context == "none" and not identity.rating
+    mode = TrainedMode(paradigm=identity.paradigm, reasoning=reasons(identity, tuned))
+    return DEFAULT_MODEL if is_plain and mode in tuned.trained else BASE_MODEL
 
 
 def unfit(calibration: Calibration, facts: Mapping[str, Any]) -> str | None:

@@ -15,7 +15,13 @@ RECOVERY = "Recovery and display (free to change)"
 
 Model = Annotated[
     str | None,
-    typer.Option(help="A name from `batchfact models list`, a folder or a Hugging Face id.", rich_help_panel=METHOD),
+    typer.Option(
+        help=(
+            "A name from `batchfact models list`, a folder or a Hugging Face id (default: smollm2-135m-factual for "
+            "labels by sent-nli and summ-nli, its base smollm2-135m for all else)."
+        ),
+        rich_help_panel=METHOD,
+    ),
 ]
 Paradigm = Annotated[
     Literal["summ-nli", "sent-nli", "qg-qa", "vanilla", "cot", "sbs"] | None,

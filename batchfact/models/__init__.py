@@ -6,10 +6,11 @@ knows nothing of engines, prompts or pairs, and imports no model library until i
 
 from batchfact.models.digest import model_digest
 from batchfact.models.fetch import is_local, locate, pull
-from batchfact.models.registry import ModelEntry, add_model, find_model, list_models, registered
+from batchfact.models.registry import ModelEntry, TrainedMode, add_model, find_model, list_models, registered
 
 __all__ = [
     "ModelEntry",
+    "TrainedMode",
     "add_model",
     "find_model",
     "is_local",

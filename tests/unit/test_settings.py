@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from batchfact.config import FoldPolicy, Identity
+from batchfact.config import BASE_MODEL, DEFAULT_MODEL, FoldPolicy, Identity
 from batchfact.errors import UsageError
 from batchfact.settings import make_config, option_names, parse_bytes, parse_pairs, read_options
 
@@ -13,14 +13,48 @@ from batchfact.settings import make_config, option_names, parse_bytes, parse_pai
 def test_options_go_to_their_sections() -> None:
     config = make_config(("a",), "b", {"paradigm": "qg-qa", "threshold": 0.4, "drop-document": True, "limit": 7})
 
-    assert config.identity == Identity(paradigm="qg-qa")
+    assert config.identity == Identity(paradigm="qg-qa", model="smollm2-135m")
     assert config.fold == FoldPolicy(threshold=0.4)
     assert config.columns.drop_document
     assert config.runtime.limit == 7
 
 
 def test_an_option_that_is_none_was_not_given() -> None:
-    assert make_config((), "", {"threshold": None}).fold.threshold == 0.5
+    assert make_config((), "", {"threshold": None, "calibration": "none"}).fold.threshold == 0.5
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"paradigm": "summ-nli"},
+        {"reasoning": False, "window-sentences": 2},
+    ],
+)
+def test_the_tuned_model_is_the_default_for_what_it_was_tuned_for(options: dict[str, object]) -> None:
+    assert make_config((), "", options).identity.model == DEFAULT_MODEL
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"paradigm": "qg-qa"},
+        {"paradigm": "cot"},
+        {"reasoning": True},
+        {"rating": True},
+        {"label-mode": "parse"},
+        {"window-context": "summary"},
+    ],
+)
+def test_its_base_is_the_default_for_all_else(options: dict[str, object]) -> None:
+    assert make_config((), "", options).identity.model == BASE_MODEL
+    assert make_config((), "", {**options, "model": DEFAULT_MODEL}).identity.model == DEFAULT_MODEL
+
+
+def test_the_default_model_brings_its_calibration() -> None:
+    config = make_config((), "", {})
+    assert config.fold.calibration is not None
+    assert config.fold.threshold == config.fold.calibration.threshold
 
 
 @pytest.mark.parametrize(
