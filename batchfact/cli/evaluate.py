@@ -140,7 +140,9 @@ def calibrate(
     from batchfact.evaluate.calibrating import fit
     from batchfact.evaluate.reading import Columns, read_run
     from batchfact.evaluate.rendering import shown
+    from batchfact.output_files import refuse_overwriting
 
+    refuse_overwriting(output, map(Path, [*files, *([labels] if labels else [])]))
     columns = Columns(label=label_column, id=id_column, dataset=dataset_column)
     runs = [read_run(file, columns, labels=labels, where=where) for file in files]
     made, effect = fit(runs)

@@ -44,6 +44,13 @@ def test_scored_calibrated_and_evaluated(cli: CommandLine, scored: Path, tmp_pat
     cli("eval", scored, "--threshold-from", scored, "--markdown", "--where", "summarizer == 'a'")
 
 
+def test_a_calibration_is_never_written_over_what_it_was_fitted_on(cli: CommandLine, scored: Path) -> None:
+    before = scored.read_bytes()
+
+    assert "is an input; name another output" in cli("calibrate", scored, "-o", "out.parquet", code=2).stderr
+    assert scored.read_bytes() == before
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
