@@ -58,7 +58,9 @@ def test_a_calibration_is_never_written_over_what_it_was_fitted_on(cli: CommandL
         (("--where", "summarizer = 'a'"), "is no condition"),
         (("--json", "--csv"), "--json and --csv exclude each other"),
         (("--threshold", "0.4", "--fit-threshold", "cv5"), "--threshold and --fit-threshold exclude each other"),
-        (("--labels", "nowhere.parquet"), "cannot be read as Parquet"),
+        (("--labels", "nowhere.parquet"), "nowhere.parquet does not exist"),
+        (("--threshold", "nan"), "--threshold must lie between 0 and 1"),
+        (("--threshold", "2"), "--threshold must lie between 0 and 1"),
     ],
 )
 def test_bad_input_is_said_in_one_line(
