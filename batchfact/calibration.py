@@ -95,6 +95,8 @@ def read_calibration(path: Path) -> Calibration:
 
 def write_calibration(path: Path, calibration: Calibration) -> None:
     """Write a calibration, whole or not at all. Raises: UsageError where it cannot be written."""
+    if not path.name:
+        raise UsageError(f"{path} is no name of a file; give one such as calibration.toml")
     fields = msgspec.to_builtins(calibration)
     fitted = fields.pop("fitted")
     text = _HEAD + toml_lines(fields) + (f"\n[fitted]\n{toml_lines(fitted)}" if fitted else "")

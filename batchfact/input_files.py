@@ -331,14 +331,15 @@ def _check_schemas(
     files: list[tuple[pafs.FileSystem, str]], schemas: list[pa.Schema], document_column: str, summary_column: str
 ) -> None:
     for (_, path), schema in zip(files, schemas, strict=True):
-        _check_column(path, schema, document_column, "--document-column")
-        _check_column(path, schema, summary_column, "--summary-column")
+        check_text_column(path, schema, document_column, "--document-column")
+        check_text_column(path, schema, summary_column, "--summary-column")
         difference = _difference(schemas[0], schema, {document_column, summary_column})
         if difference:
             raise UsageError(f"{path} differs from {files[0][1]}: {difference}; all shards need one schema")
 
 
-def _check_column(path: str, schema: pa.Schema, column: str, option: str) -> None:
+def check_text_column(path: str, schema: pa.Schema, column: str, option: str) -> None:
+    """Raises: UsageError for a column that is missing, doubled or holds no text."""
     times = schema.names.count(column)
     if times == 0:
         there = ", ".join(schema.names) or "none"

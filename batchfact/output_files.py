@@ -10,7 +10,7 @@ import contextlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pyarrow.fs as pafs
@@ -38,6 +38,15 @@ def refuse_input(source: Source, filesystem: pafs.FileSystem, path: str, output:
             raise UsageError(f"output {output} is the input; name another output")
         if source.is_folder and theirs.startswith(ours.rstrip("/") + "/"):
             raise UsageError(f"output folder {output} holds the input {shard.path}; name another output")
+
+
+def refuse_overwriting(output: Path, inputs: Iterable[Path]) -> None:
+    """Raises: UsageError where a file that is read, or a file in a folder that is read, would be written over."""
+    ours = output.resolve()
+    for each in inputs:
+        theirs = each.resolve()
+        if ours == theirs or (theirs in ours.parents and ours.exists()):
+            raise UsageError(f"output {output} is an input; name another output")
 
 
 def check_folder(folder: Path, output: str) -> None:

@@ -33,7 +33,7 @@ from batchfact.paradigms.shots import held_out
 from batchfact.prompts.loader import PromptBook, shipped_texts
 from batchfact.records import DocumentGroup, Outcome, Template
 from batchfact.run_log import incidents
-from batchfact.settings import method_facts, reasons, unfit
+from batchfact.settings import fitted_otherwise, method_facts, reasons, unfit
 from batchfact.sink import check_output
 from batchfact.source import Source, open_source
 
@@ -392,12 +392,8 @@ def _calibration_notes(config: RunConfig, entry: ModelEntry | None, facts: Mappi
         own = read_calibration(entry.calibration_file) if entry and entry.calibration_file else None
         why = own and unfit(own, method_facts(config, entry))
         return (f"the model's own calibration is not used: {why}",) if why else ()
-    if used.fitted is None:
-        return ()
-    fitted = {"model weights": used.fitted.model_digest, "prompts": used.fitted.prompts}
-    here = {"model weights": facts["model_digest"], "prompts": facts["prompts"]}
-    others = [name for name, value in fitted.items() if value != here[name]]
-    return (f"the calibration was fitted with other {' and '.join(others)}",) if others else ()
+    note = fitted_otherwise(used, model_digest=facts["model_digest"], prompts=facts["prompts"])
+    return (note,) if note else ()
 
 
 def _deterministic_notes(described: Mapping[str, str]) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from batchfact.journal import Journal, default_folder, read_run
 from batchfact.metadata import describe_run
 from batchfact.run_file import RunFile
 from batchfact.run_log import incidents
-from batchfact.settings import make_config
+from batchfact.settings import fitted_otherwise, make_config
 from batchfact.sink import Totals, check_output, merge
 from batchfact.source import open_source
 
@@ -30,7 +30,8 @@ def reduce_journal(
 
     Args:
         options: fold and column options by name; None keeps what the journal's last run used.
-        warn: is told of damage in the journal before anything is merged: it explains a merge that fails.
+        warn: is told, before anything is merged, of damage in the journal, which explains a merge that fails, and of a
+            calibration for other weights or prompts.
 
     Raises:
         UsageError: no journal there, or an unusable option.
@@ -56,6 +57,12 @@ def reduce_journal(
         config.inputs, document_column=identity["document_column"], summary_column=identity["summary_column"]
     )
     check_output(source, target, config.columns, will_resume=to is None)
+    if config.fold.calibration and (
+        note := fitted_otherwise(
+            config.fold.calibration, model_digest=identity["model_digest"], prompts=identity["prompts"]
+        )
+    ):
+        warn(note)
     fold = {"policy": config.fold, "columns": config.columns} if to is None else kept.fold
     with Journal.open(folder, kept.identity, fold, runtime) as opened:
         for warning in opened.warnings:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import posixpath
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -68,7 +69,7 @@ def write_report(
     if max_rows < 1:
         raise UsageError(f"--max-rows must be at least 1, got {max_rows}")
     file = open_scored(given, options)
-    target = output or str(Path(given).with_suffix(".html"))
+    target = output or f"{posixpath.splitext(given)[0]}.html"  # a Path would take the slashes out of a URI
     filesystem, path = _check_output(target, file, force=force)
     html, listed = make_html(file, Path(given).name, max_rows)
     content = html.encode()

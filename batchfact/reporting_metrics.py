@@ -23,7 +23,6 @@ from batchfact.report.svg import drawing
 from batchfact.scored_file import ScoredFile
 
 TITLE = "Against gold labels"
-_NO_COLUMN = ""
 
 _LAST_OPEN = "Scores"
 """The tables up to this one are open on the page; those after it are folded."""
@@ -38,10 +37,9 @@ def measured(file: ScoredFile) -> Section:
     if file.metadata.get("columns", {}).get("column_prefix") != columns.prefix:
         return Section(title=TITLE, note="There are no metrics: the file does not say which run it is of.")
     found = read_run(
-        file.path,
+        file.given,
         Columns(
             label=columns.label or usual.label,
-            rating=usual.rating if file.has_numbers(usual.rating) else _NO_COLUMN,
             id=columns.id or usual.id,
             dataset=columns.dataset or usual.dataset,
             summarizer=columns.summarizer or usual.summarizer,

@@ -1,7 +1,8 @@
-"""A scored Parquet file as rows: the only reader of what batchfact wrote.
+"""A scored Parquet file as rows, with findings and texts: the report's only reader.
 
 A path and the names of columns flow in; `ScoredRow`s with their token counts flow out, a bounded batch at a time. It
-knows nothing of what is made of them. Everything that is wrong with the file as a whole is found before a row is read.
+knows nothing of what is made of them; the evaluation reads arrays instead (`evaluate/reading.py`). Everything that is
+wrong with the file as a whole is found before a row is read.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ import pyarrow.parquet as pq
 from msgspec import Struct
 
 from batchfact.errors import UsageError, nearest
-from batchfact.input_files import Shard, find_file
+from batchfact.evaluate.reading import SUMMARIZER_NAMES, listed_types
+from batchfact.input_files import Shard, check_text_column, find_file
 from batchfact.records import Label, Usage
 from batchfact.report.rows import ScoredRow, ShownFinding
 from batchfact.sink import METADATA_KEY
@@ -28,7 +30,7 @@ _OWN = ("label", "score", "status", "message", "findings", "tokens")
 _FOUND_BY_NAME: Mapping[str, tuple[str, ...]] = {
     "id": ("id",),
     "label": ("label",),
-    "summarizer": ("summarizer", "summariser", "system"),
+    "summarizer": SUMMARIZER_NAMES,
     "dataset": ("dataset",),
     "error-types": ("error_types",),
 }
@@ -40,6 +42,8 @@ _GOLD: Mapping[Any, Label] = {
     "consistent": "consistent",
     "inconsistent": "inconsistent",
 }
+
+_LABELS_ARE = "labels are 1 or 0, true or false, consistent or inconsistent"
 
 _SCORE_DIGITS = 4
 
@@ -73,18 +77,19 @@ class ScoredFile:
 
     def __init__(
         self,
+        given: str,
         shard: Shard,
         schema: pa.Schema,
         metadata: Mapping[str, Any],
         columns: _Columns,
         warnings: tuple[str, ...] = (),
     ) -> None:
+        self.given = given
         self.path = shard.path
         self.num_rows = shard.rows
         self.metadata = metadata
         self.columns = columns
         self.warnings = warnings
-        self._schema = schema
         self._shard = shard
         self._source = Source(
             [shard],
@@ -93,11 +98,6 @@ class ScoredFile:
             summary_column=columns.summary,
             is_folder=False,
         )
-
-    def has_numbers(self, column: str) -> bool:
-        """Whether there is such a column, and its type is one of numbers."""
-        kind = self._schema.field(column).type if column in self._schema.names else pa.string()
-        return bool(pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_decimal(kind))
 
     def rows(self) -> Iterator[tuple[ScoredRow, Usage]]:
         """Each row with what it cost, in the file's order.
@@ -138,7 +138,7 @@ class ScoredFile:
                 gold=_gold(gold[index]),
                 summarizer=names["summarizer"][index],
                 dataset=names["dataset"][index],
-                error_types=_listed(error_types[index]),
+                error_types=listed_types(error_types[index]),
             )
             yield row, msgspec.convert(own["tokens"][index] or {}, Usage)
 
@@ -157,9 +157,9 @@ def open_scored(given: str, options: ColumnOptions) -> ScoredFile:
     identity = metadata.get("identity", {})
     summary = options.summary or identity.get("summary_column", "summary")
     document = options.document or identity.get("document_column", "document")
-    _require(given, schema, summary, "--summary-column")
-    if options.document:
-        _require(given, schema, document, "--document-column")
+    check_text_column(given, schema, summary, "--summary-column")
+    if options.document or document in schema.names:
+        check_text_column(given, schema, document, "--document-column")
     found = {name: _find(given, schema, name, getattr(options, name.replace("-", "_"))) for name in _FOUND_BY_NAME}
     columns = _Columns(
         prefix=prefix,
@@ -171,13 +171,13 @@ def open_scored(given: str, options: ColumnOptions) -> ScoredFile:
         dataset=found["dataset"],
         error_types=found["error-types"],
     )
-    problem = _foreign_label(shard, columns.label) if columns.label else None
+    problem = _foreign_label(shard, schema, columns.label) if columns.label else None
     if problem is None:
-        return ScoredFile(shard, schema, metadata, columns)
+        return ScoredFile(given, shard, schema, metadata, columns)
     if options.label:
         raise UsageError(f"{problem} (--label-column)")
     warning = f"{problem}, so it is not taken as gold labels"
-    return ScoredFile(shard, schema, metadata, columns._replace(label=None), (warning,))
+    return ScoredFile(given, shard, schema, metadata, columns._replace(label=None), (warning,))
 
 
 # Columns
@@ -207,7 +207,7 @@ def _find(given: str, schema: pa.Schema, name: str, named: str | None) -> str | 
     if named is not None:
         _require(given, schema, named, f"--{name}-column")
         return named
-    return next((usual for usual in _FOUND_BY_NAME[name] if usual in schema.names), None)
+    return next((usual for usual in _FOUND_BY_NAME[name] if schema.names.count(usual) == 1), None)
 
 
 def _require(given: str, schema: pa.Schema, column: str, option: str) -> None:
@@ -216,15 +216,19 @@ def _require(given: str, schema: pa.Schema, column: str, option: str) -> None:
             f"{given} has no column {column!r}; its columns are {', '.join(schema.names)}"
             f"{nearest(column, schema.names)} ({option})"
         )
+    if schema.names.count(column) > 1:
+        raise UsageError(f"{given} has several columns named {column!r}; rename all but one ({option})")
 
 
-def _foreign_label(shard: Shard, column: str) -> str | None:
+def _foreign_label(shard: Shard, schema: pa.Schema, column: str) -> str | None:
     """What is wrong with a column of labels, or nothing."""
+    if pa.types.is_nested(schema.field(column).type):
+        return f"column {column!r} holds {schema.field(column).type}; {_LABELS_ARE}"
     values = pq.read_table(shard.path, filesystem=shard.filesystem, columns=[column]).column(0).unique().to_pylist()
     foreign = next((value for value in values if value is not None and _gold(value) is None), None)
     if foreign is None:
         return None
-    return f"column {column!r} holds {foreign!r}; labels are 1 or 0, true or false, consistent or inconsistent"
+    return f"column {column!r} holds {foreign!r}; {_LABELS_ARE}"
 
 
 def _gold(value: Any) -> Label | None:
@@ -244,13 +248,6 @@ def _values(batch: pa.RecordBatch, column: str | None) -> list[Any]:
 
 def _names(batch: pa.RecordBatch, column: str | None) -> list[str | None]:
     return [None if value is None else str(value) for value in _values(batch, column)]
-
-
-def _listed(value: Any) -> tuple[str, ...]:
-    """Error types are a list of names, or one name."""
-    if value is None:
-        return ()
-    return tuple(map(str, value)) if isinstance(value, list) else (str(value),)
 
 
 def _text(content: bytes | None) -> str | None:

@@ -134,6 +134,18 @@ def unfit(calibration: Calibration, facts: Mapping[str, Any]) -> str | None:
     return None
 
 
+def fitted_otherwise(calibration: Calibration, *, model_digest: str, prompts: Mapping[str, str]) -> str | None:
+    """What to tell where a calibration may be used, but was fitted with other weights or prompts than a run has."""
+    if calibration.fitted is None:
+        return None
+    pairs = {
+        "model weights": (calibration.fitted.model_digest, model_digest),
+        "prompts": (calibration.fitted.prompts, prompts),
+    }
+    others = [name for name, (fitted, here) in pairs.items() if fitted != here]
+    return f"the calibration was fitted with other {' and '.join(others)}" if others else None
+
+
 def read_options(file: Path) -> dict[str, Any]:
     """Options of a TOML file, flat; `window_sentences` and `window-sentences` are the same.
 

@@ -66,7 +66,9 @@ def synthesize(
 
 @app.command()
 def build(
-    output: Annotated[Path, typer.Argument(metavar="EXAMPLES", help="The Parquet file to write.")],
+    output: Annotated[
+        Path, typer.Argument(metavar="EXAMPLES", help="The Parquet file to write; the recipe names the inputs.")
+    ],
     recipe: RecipeFile,
     data: Annotated[Path, typer.Option(help="The folder that the recipe's paths lie in.")] = Path(),
     folds: Annotated[

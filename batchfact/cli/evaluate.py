@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -101,6 +102,9 @@ def evaluate(
     allow_one(
         {"--threshold": threshold is not None, "--fit-threshold": fit_threshold, "--threshold-from": threshold_from}
     )
+    # Another system's scores may lie anywhere.
+    if threshold is not None and not (isfinite(threshold) if score_column else 0 < threshold < 1):
+        raise UsageError(f"--threshold must lie between 0 and 1, got {threshold}")
     columns = Columns(label=label_column, rating=rating_column, id=id_column, dataset=dataset_column)
     others = score_column or []
     types = read_error_map(error_map)
@@ -140,7 +144,9 @@ def calibrate(
     from batchfact.evaluate.calibrating import fit
     from batchfact.evaluate.reading import Columns, read_run
     from batchfact.evaluate.rendering import shown
+    from batchfact.output_files import refuse_overwriting
 
+    refuse_overwriting(output, map(Path, [*files, *([labels] if labels else [])]))
     columns = Columns(label=label_column, id=id_column, dataset=dataset_column)
     runs = [read_run(file, columns, labels=labels, where=where) for file in files]
     made, effect = fit(runs)

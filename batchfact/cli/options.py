@@ -160,7 +160,10 @@ Deterministic = Annotated[
 ]
 
 Threshold = Annotated[
-    float | None, typer.Option(help="A score at or above it counts as consistent (default: 0.5).", rich_help_panel=FOLD)
+    float | None,
+    typer.Option(
+        help="A score at or above it counts as consistent (default: the calibration's, or 0.5).", rich_help_panel=FOLD
+    ),
 ]
 Aggregation = Annotated[
     Literal["any", "mean", "share"] | None,

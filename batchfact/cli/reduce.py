@@ -25,7 +25,10 @@ def reduce(
     keep_columns: shared.KeepColumns = None,
     drop_document: shared.DropDocument = None,
 ) -> None:
-    """Apply another threshold, aggregation or choice of columns to finished work; no model is needed."""
+    """Apply another threshold, aggregation, calibration or choice of columns to finished work; no model is needed.
+
+    What is not given stays as it was last.
+    """
     from rich.console import Console
     from rich.table import Table
 

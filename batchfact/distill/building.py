@@ -30,6 +30,7 @@ from batchfact.engines.tokenizer import FastTokenizer, load_tokenizer
 from batchfact.errors import UsageError
 from batchfact.models import ModelEntry, find_model, locate, model_digest
 from batchfact.models.registry import TrainedMode
+from batchfact.output_files import refuse_overwriting
 from batchfact.paradigms import template_names
 from batchfact.preparation import make_prompts
 from batchfact.prompts.loader import PromptBook
@@ -76,8 +77,9 @@ def build(
 ) -> Built:
     """Write the training examples of `recipe` to `output`; the recipe's paths are below `data`.
 
-    Raises: UsageError for a recipe, file, model or split that cannot be used.
+    Raises: UsageError for a recipe, file, model or split that cannot be used, and for an output that is an input.
     """
+    refuse_overwriting(output, _read_files(recipe, data, folds_file))
     base = base_entry(recipe)
     folder = locate(base)
     tokenizer = load_tokenizer(folder)
@@ -184,6 +186,13 @@ def _document_keys(pairs: Sequence[Labelled]) -> dict[str, str]:
         digest = hashlib.blake2b(document.encode(), digest_size=8).hexdigest()
         least[cluster] = min(least.get(cluster, digest), digest)
     return {document: least[cluster] for document, cluster in zip(documents, clusters, strict=True)}
+
+
+def _read_files(recipe: Recipe, data: Path, folds_file: Path | None) -> Iterator[Path]:
+    """All files with rows that the recipe has read."""
+    yield from (data / entry.path for entry in recipe.data)
+    yield from (data / file for teacher in recipe.teachers for file in (*teacher.summ_nli, *teacher.sent_nli))
+    yield from [folds_file] if folds_file else []
 
 
 def _read_folds(file: Path | None, recipe: Recipe, folds: Folds) -> dict[tuple[str, str], int]:

@@ -21,6 +21,7 @@ from batchfact.distill.labelled import parse_rule
 from batchfact.distill.synthesis import Claim, claims
 from batchfact.durable import durable_file
 from batchfact.errors import UsageError, nearest
+from batchfact.output_files import refuse_overwriting
 from batchfact.text.sentences import sentences
 
 NUM_OTHERS = 3
@@ -57,14 +58,20 @@ class Plan(Struct, frozen=True, kw_only=True):
         require(self.claims_a_document >= 1, "--claims must be at least 1", self.claims_a_document)
         words = self.passage_words
         require(words is None or 0 < words[0] <= words[1], "--passage-words takes LEAST,MOST", words)
-        require(self.max_documents is None or self.max_documents >= 1, "--max-documents must be at least 1", 0)
+        require(
+            self.max_documents is None or self.max_documents >= 1,
+            "--max-documents must be at least 1",
+            self.max_documents,
+        )
 
 
 def synthesize(inputs: Sequence[Path], output: Path, plan: Plan) -> dict[str, int]:
     """Write the pairs; returns how many there are of each kind, and of documents that gave none.
 
-    Raises: UsageError for a file that cannot be read, has no such column, or if nothing came of all of them.
+    Raises: UsageError for a file that cannot be read, has no such column, is the output too, or if nothing came of all
+        of them.
     """
+    refuse_overwriting(output, inputs)
     texts = [(file.stem, text) for file in inputs for text in _passages(file, plan)]
     made: Counter[str] = Counter()
     with durable_file(output) as file, pq.ParquetWriter(file, SCHEMA, compression="zstd") as writer:

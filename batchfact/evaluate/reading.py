@@ -1,4 +1,4 @@
-"""Scored Parquet, and labels, to arrays: the package's only reader.
+"""Scored Parquet, and labels, to arrays: the evaluation's only reader.
 
 A path flows in; a `Run`, which holds one system's rows and what made them, flows out. Texts are counted in words while
 they stream by, and never kept.
@@ -24,13 +24,17 @@ from batchfact.evaluate.metrics import CONSISTENT, INCONSISTENT, NONE, Labels, S
 from batchfact.evaluate.runs import UNKNOWN_LENGTH, Counts, Rows, Run, Texts, repeat_name, system_name
 from batchfact.evaluate.thresholds import predict
 from batchfact.evaluate.where import parse_where
-from batchfact.input_files import open_filesystem
+from batchfact.input_files import list_files
 from batchfact.sink import METADATA_KEY
 
 LABELS: dict[Any, int] = {1: CONSISTENT, "consistent": CONSISTENT, 0: INCONSISTENT, "inconsistent": INCONSISTENT}
 DEFAULT_THRESHOLD = 0.5
 """Of scores that were made elsewhere."""
+SUMMARIZER_NAMES = ("summarizer", "summariser", "system")
+"""Columns that name the summariser, the first that is there."""
 JUDGED = "judged findings"
+_OWN = ("label", "score", "score_raw", "status", "findings")
+"""The verdict's columns that are read, without their prefix."""
 _BATCH_ROWS = 8192
 
 
@@ -78,10 +82,12 @@ def read_run(file: str, columns: Columns, *, labels: str | None = None, where: s
     """
     dataset = _open(file)
     names = dataset.schema.names
+    notes: list[str] = []
+    columns = _found(columns, dataset.schema, file, notes)
     facts = json.loads((dataset.schema.metadata or {}).get(METADATA_KEY.encode(), b"{}"))
     prefix = facts["columns"]["column_prefix"] if facts else None
-    if prefix is None and columns.score is None:
-        raise UsageError(f"{file} has no verdicts of batchfact; name the column with scores with --score-column")
+    if columns.score is None:
+        _require_verdicts(file, names, prefix)
     if columns.score is not None and columns.score not in names:
         raise UsageError(f"{file} has no column {columns.score!r}{nearest(columns.score, names)}")
     is_named = columns.label != Columns().label
@@ -92,9 +98,10 @@ def read_run(file: str, columns: Columns, *, labels: str | None = None, where: s
         )
     table = _read(dataset, columns, prefix, parse_where(where, names) if where else None, facts)
     rows = _rows(table, file, columns, prefix, _default_name(file, facts))
-    notes: list[str] = []
     if labels is not None:
-        rows = _join(rows, file, labels, columns)
+        rows = _join(rows, file, labels, columns, notes)
+    if not len(rows):
+        raise UsageError(f"{file}: {'no row is left by --where' if where else 'there are no rows'}")
     rows = _labelled(rows, file, notes)
     identity = {} if columns.score else facts.get("identity", {})
     return Run(
@@ -125,6 +132,7 @@ def read_gold(dataset: pads.Dataset, name: str, columns: Columns, *, num_rows: i
     Raises: UsageError where there is neither a column of labels nor one of human scores, or a value is none.
     """
     names = dataset.schema.names
+    columns = _found(columns, dataset.schema, name, [])
     if columns.label not in names and (columns.label != Columns().label or columns.rating not in names):
         raise UsageError(
             f"{name} has no label column {columns.label!r}{nearest(columns.label, names)}, so it cannot be measured; "
@@ -148,18 +156,42 @@ def read_gold(dataset: pads.Dataset, name: str, columns: Columns, *, num_rows: i
 
 
 def _open(file: str) -> pads.Dataset:
-    filesystem, path = open_filesystem(file)
+    filesystem, paths = list_files(file)
     try:
-        return pads.dataset(path, format="parquet", filesystem=filesystem)
+        return pads.dataset(paths, format="parquet", filesystem=filesystem)
     except (OSError, pa.ArrowException) as error:
         raise UsageError(f"{file} cannot be read as Parquet: {error}") from error
+
+
+def _require_verdicts(file: str, names: Sequence[str], prefix: str | None) -> None:
+    """Raises: UsageError where the file has no verdicts of batchfact, or has lost a column of them."""
+    if prefix is None:
+        raise UsageError(f"{file} has no verdicts of batchfact; name the column with scores with --score-column")
+    lost = [prefix + name for name in _OWN if prefix + name not in names]
+    if lost:
+        raise UsageError(
+            f"{file} has lost the column {lost[0]!r} of its verdicts; make it again with batchfact reduce, or name a "
+            "column with scores with --score-column"
+        )
+
+
+def _found(columns: Columns, schema: pa.Schema, file: str, notes: list[str]) -> Columns:
+    """The columns with the summariser's that is there, and without a column that only has the name of human scores."""
+    if columns.summarizer == Columns().summarizer:
+        there = (name for name in SUMMARIZER_NAMES if name in schema.names)
+        columns = msgspec.structs.replace(columns, summarizer=next(there, columns.summarizer))
+    rating = columns.rating
+    if rating != Columns().rating or rating not in schema.names or _is_number(schema.field(rating).type):
+        return columns
+    notes.append(f"{file}: column {rating!r} holds {schema.field(rating).type}, so it is not taken as human scores")
+    return msgspec.structs.replace(columns, rating="")
 
 
 def _read(
     dataset: pads.Dataset, columns: Columns, prefix: str | None, where: pc.Expression | None, facts: Mapping[str, Any]
 ) -> pa.Table:
     """The columns that are asked for, those that there are; texts as their number of words, findings as theirs."""
-    own = () if prefix is None else tuple(prefix + name for name in ("label", "score", "score_raw", "status"))
+    own = () if prefix is None else tuple(prefix + name for name in _OWN if name != "findings")
     wanted = [columns.label, columns.rating, columns.id, columns.dataset, columns.split, columns.summarizer]
     wanted += [columns.error_types, *own, *([columns.score] if columns.score else [])]
     names = set(dataset.schema.names)
@@ -168,8 +200,10 @@ def _read(
     for kind in ("summary", "document"):
         name = identity.get(f"{kind}_column", kind)
         if name in names:
-            projected[f"{kind} words"] = pc.count_substring_regex(pc.field(name), pattern=r"\S+")
-    if prefix is not None:
+            kept = dataset.schema.field(name).type
+            text = pc.field(name).cast(kept.value_type) if pa.types.is_dictionary(kept) else pc.field(name)
+            projected[f"{kind} words"] = pc.count_substring_regex(text, pattern=r"\S+")
+    if prefix is not None and f"{prefix}findings" in names:
         projected[JUDGED] = pc.field(f"{prefix}findings")
     try:
         scanner = dataset.scanner(columns=projected, filter=where, batch_size=_BATCH_ROWS)
@@ -233,6 +267,8 @@ def _labels(column: pa.ChunkedArray, file: str, name: str) -> Labels:
     """Raises: UsageError for a value that is no label."""
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
+    if pa.types.is_nested(column.type):
+        raise UsageError(f"{file}, column {name!r}: a label is 1, 0, consistent or inconsistent, not {column.type}")
     found = column.unique().to_pylist()
     known = {value: NONE if value is None else _label(value, file, name) for value in found}
     return np.array([known[value] for value in column.to_pylist()], np.int8)
@@ -251,12 +287,17 @@ def _numbers(table: pa.Table, name: str, file: str) -> Scores:
     column = table.column(name)
     if pa.types.is_null(column.type):
         return np.full(table.num_rows, np.nan)
+    if not _is_number(column.type):
+        raise UsageError(f"{file}: column {name!r} holds {column.type}, not numbers")
     if pa.types.is_boolean(column.type):
         column = column.cast(pa.int8())
-    if not (pa.types.is_floating(column.type) or pa.types.is_integer(column.type) or pa.types.is_decimal(column.type)):
-        raise UsageError(f"{file}: column {name!r} holds {column.type}, not numbers")
     numbers = column.cast(pa.float64(), safe=False).to_numpy()
     return np.where(np.isfinite(numbers), numbers, np.nan)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    tests = (pa.types.is_floating, pa.types.is_integer, pa.types.is_decimal, pa.types.is_boolean, pa.types.is_null)
+    return any(test(kind) for test in tests)
 
 
 def _texts(table: pa.Table, name: str, default: str | None) -> Texts:
@@ -270,8 +311,13 @@ def _error_types(table: pa.Table, name: str) -> Texts:
     types = np.empty(table.num_rows, object)
     listed = table.column(name).to_pylist() if name in table.column_names else [None] * table.num_rows
     for row, value in enumerate(listed):
-        types[row] = (value,) if isinstance(value, str) else tuple(value or ())
+        types[row] = listed_types(value)
     return types
+
+
+def listed_types(value: Any) -> tuple[str, ...]:
+    """Error types are a list of names, or one name."""
+    return tuple(str(each) for each in (value if isinstance(value, list) else [value]) if each is not None)
 
 
 def _lengths(table: pa.Table, name: str) -> Counts:
@@ -289,13 +335,14 @@ def _default_name(file: str, facts: Mapping[str, Any]) -> str:
 # Labels
 
 
-def _join(rows: Rows, file: str, labels: str, columns: Columns) -> Rows:
+def _join(rows: Rows, file: str, labels: str, columns: Columns, notes: list[str]) -> Rows:
     """The rows with the gold labels, ratings and error types of another file.
 
     Raises: UsageError where an id is there twice, or a scored row's id is not among the labels.
     """
     dataset = _open(labels)
     names = dataset.schema.names
+    columns = _found(columns, dataset.schema, labels, notes)
     for name in (columns.id, columns.label):
         if name not in names and not (name == columns.label and columns.rating in names):
             raise UsageError(f"--labels {labels} has no column {name!r}{nearest(name, names)}")
@@ -327,7 +374,7 @@ def _labelled(rows: Rows, file: str, notes: list[str]) -> Rows:
     """
     usable = (rows.gold != NONE) | ~np.isnan(rows.ratings)
     if not usable.any():
-        raise UsageError(f"{file}: no row {'has a label or a rating' if len(rows) else 'is left by --where'}")
+        raise UsageError(f"{file}: no row has a label or a rating")
     if not usable.all():
         notes.append(f"{file}: {np.sum(~usable):,} rows without a label are left out")
     return rows.select(usable)

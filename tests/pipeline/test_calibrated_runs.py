@@ -85,6 +85,14 @@ def test_a_registered_models_own_calibration_is_used_for_its_method(
     assert "calibration" not in off.stderr
 
 
+def test_reduce_says_that_a_calibration_is_for_other_weights(cli: CommandLine, make_input: Any, tmp_path: Path) -> None:
+    cli.run(make_input(PAIRS[:4]), "out.parquet")
+    write_calibration(tmp_path / "c.toml", FOR_WINDOWS)
+    done = cli("reduce", "out.parquet", "--calibration", "c.toml")
+
+    assert "warning: the calibration was fitted with other model weights and prompts" in done.stderr
+
+
 def test_reduce_refuses_a_calibration_for_another_method(cli: CommandLine, make_input: Any, tmp_path: Path) -> None:
     cli.run(make_input(PAIRS[:4]), "out.parquet", "--aggregation", "mean", "--paradigm", "summ-nli")
     write_calibration(tmp_path / "c.toml", FOR_WINDOWS)

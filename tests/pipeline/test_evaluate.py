@@ -44,6 +44,13 @@ def test_scored_calibrated_and_evaluated(cli: CommandLine, scored: Path, tmp_pat
     cli("eval", scored, "--threshold-from", scored, "--markdown", "--where", "summarizer == 'a'")
 
 
+def test_a_calibration_is_never_written_over_what_it_was_fitted_on(cli: CommandLine, scored: Path) -> None:
+    before = scored.read_bytes()
+
+    assert "is an input; name another output" in cli("calibrate", scored, "-o", "out.parquet", code=2).stderr
+    assert scored.read_bytes() == before
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -51,7 +58,9 @@ def test_scored_calibrated_and_evaluated(cli: CommandLine, scored: Path, tmp_pat
         (("--where", "summarizer = 'a'"), "is no condition"),
         (("--json", "--csv"), "--json and --csv exclude each other"),
         (("--threshold", "0.4", "--fit-threshold", "cv5"), "--threshold and --fit-threshold exclude each other"),
-        (("--labels", "nowhere.parquet"), "cannot be read as Parquet"),
+        (("--labels", "nowhere.parquet"), "nowhere.parquet does not exist"),
+        (("--threshold", "nan"), "--threshold must lie between 0 and 1"),
+        (("--threshold", "2"), "--threshold must lie between 0 and 1"),
     ],
 )
 def test_bad_input_is_said_in_one_line(

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from batchfact.errors import UsageError
@@ -222,3 +223,35 @@ def test_the_scored_file_is_never_written_over(tmp_path: Path) -> None:
 def test_fewer_than_one_row_cannot_be_listed(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--max-rows must be at least 1"):
         report(write_scored(tmp_path / "s.parquet", [ROW]), max_rows=0)
+
+
+def test_the_page_of_a_uri_lies_beside_the_file(tmp_path: Path) -> None:
+    uri = write_scored(tmp_path / "s.parquet", [{**ROW, "label": 1}]).as_uri()
+    target, _ = write_report(uri, None, ColumnOptions())
+
+    assert target == f"{tmp_path.as_uri()}/s.html"
+    assert "Against gold labels" in (tmp_path / "s.html").read_text("utf-8")
+
+
+@pytest.mark.parametrize("column", ["document", "summary"])
+def test_a_column_of_numbers_is_no_text(tmp_path: Path, column: str) -> None:
+    path = write_scored(tmp_path / "s.parquet", [{**ROW, "number": 1}])
+
+    with pytest.raises(UsageError, match=rf"column 'number' .* not text.*--{column}-column"):
+        report(path, **{column: "number"})
+
+
+def test_a_column_of_lists_holds_no_labels(tmp_path: Path) -> None:
+    path = write_scored(tmp_path / "s.parquet", [{**ROW, "label": [1]}])
+
+    assert "not taken as gold labels" in report(path).read_text("utf-8")
+
+
+def test_a_doubled_column_is_refused_by_name_and_else_left_alone(tmp_path: Path) -> None:
+    path = write_scored(tmp_path / "s.parquet", [{**ROW, "label": 1}])
+    table = pq.read_table(path)
+    pq.write_table(table.append_column("label", table["label"]), path)
+
+    with pytest.raises(UsageError, match="several columns named 'label'"):
+        report(path, label="label")
+    assert "Against gold labels" not in report(path).read_text("utf-8")

@@ -184,3 +184,9 @@ def test_a_models_own_calibration_is_used_unless_it_is_turned_off(calibrated_mod
 
 def test_a_models_own_calibration_is_only_for_its_method(calibrated_model: str) -> None:
     assert make_config((), "", {"model": calibrated_model, "paradigm": "qg-qa"}).fold == FoldPolicy()
+
+
+@pytest.mark.parametrize("path", [".", ""])
+def test_a_calibration_needs_the_name_of_a_file(path: str) -> None:
+    with pytest.raises(UsageError, match="is no name of a file"):
+        write_calibration(Path(path), CALIBRATION)

@@ -237,6 +237,15 @@ def test_data_that_cannot_be_used_is_refused_with_the_way_out(
         built(tmp_path, base, data=one_set(**settings))
 
 
+@pytest.mark.parametrize("output", ["notes.parquet", "folds.parquet", "teacher.parquet"])
+def test_what_is_read_is_never_written_over(tmp_path: Path, base: Path, output: str):
+    teacher = '[[teachers]]\nname = "t"\nsumm_nli = ["teacher.parquet"]\n'
+    recipe = read_recipe(write_recipe(tmp_path / "recipe.toml", base, teacher, data=one_set()))
+
+    with pytest.raises(UsageError, match="is an input; name another output"):
+        build(recipe, tmp_path / output, data=tmp_path, folds_file=tmp_path / "folds.parquet")
+
+
 @pytest.mark.parametrize(
     ("paradigm", "reasoning", "message"),
     [("summ-nli", False, "has no reasoning; score it with --reasoning"), ("qg-qa", True, "was scored by qg-qa")],

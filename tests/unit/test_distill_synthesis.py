@@ -154,6 +154,16 @@ def test_files_of_documents_become_one_labelled_file(tmp_path: Path):
     assert pq.read_table(tmp_path / "again.parquet").to_pylist() == rows
 
 
+def test_an_input_is_never_written_over(tmp_path: Path):
+    file = tmp_path / "notes.parquet"
+    pq.write_table(pa.table({"document": [document(1)]}), file)
+    before = file.read_bytes()
+
+    with pytest.raises(UsageError, match="is an input; name another output"):
+        synthesize([file], tmp_path / "." / "notes.parquet", Plan())
+    assert file.read_bytes() == before
+
+
 def test_input_that_gives_no_claims_is_refused_and_leaves_no_file(tmp_path: Path):
     pq.write_table(pa.table({"document": ["Too short."]}), tmp_path / "raw.parquet")
     with pytest.raises(UsageError, match="no document has the three sentences"):

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 import pytest
 
@@ -15,7 +16,7 @@ from batchfact.evaluate.error_types import read_error_map
 from batchfact.evaluate.evaluation import Evaluation, evaluate
 from batchfact.evaluate.metrics import Absent, Measured
 from batchfact.evaluate.published import Figures, published_figures
-from batchfact.evaluate.reading import Columns, read_run, read_runs
+from batchfact.evaluate.reading import Columns, read_gold, read_run, read_runs
 from batchfact.evaluate.runs import Run
 from tests.unit.scored_files import facts, write_scored
 
@@ -155,8 +156,71 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, content: bytes | No
     if content:
         file.write_bytes(content)
 
-    with pytest.raises(UsageError, match=r"a\.parquet cannot be read as Parquet"):
+    with pytest.raises(UsageError, match=r"a\.parquet (cannot be read as Parquet|does not exist)"):
         read(str(file))
+
+
+@pytest.mark.parametrize("column", ["label", "score", "score_raw", "status", "findings"])
+def test_a_file_that_lost_a_column_of_its_verdicts_is_refused(tmp_path: Path, column: str) -> None:
+    file = write_scored(tmp_path / "a.parquet", [1, 0], [0.9, 0.1])
+    pq.write_table(pq.read_table(file).drop_columns([f"batchfact_{column}"]), file)
+
+    with pytest.raises(UsageError, match=f"has lost the column 'batchfact_{column}'"):
+        read(file)
+
+
+def test_a_file_without_rows_is_not_blamed_on_where(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="there are no rows"):
+        read(write_scored(tmp_path / "a.parquet", [], []))
+
+
+def test_a_folder_without_parquet_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"holds no \*\.parquet file"):
+        read(str(tmp_path))
+
+
+def test_a_column_that_only_has_the_name_of_human_scores_is_left_alone_and_it_is_said(tmp_path: Path) -> None:
+    file = write_scored(tmp_path / "a.parquet", [1, 0], [0.9, 0.1], score=["high", "low"])
+    run = read(file)
+
+    assert np.isnan(run.rows.ratings).all()
+    assert run.notes == (f"{file}: column 'score' holds string, so it is not taken as human scores",)
+    gold = read_gold(pads.dataset(file), "a", Columns(), num_rows=2)
+    assert gold.labels.tolist() == [1, 0] and np.isnan(gold.ratings).all()
+    with pytest.raises(UsageError, match="column 'id' holds string, not numbers"):
+        read(file, rating="id")
+
+
+def test_a_column_of_lists_holds_no_labels(tmp_path: Path) -> None:
+    file = write_scored(tmp_path / "a.parquet", [[1], [0]], [0.9, 0.1])
+
+    with pytest.raises(UsageError, match="a label is 1, 0, consistent or inconsistent, not list"):
+        read(file)
+
+
+@pytest.mark.parametrize("column", ["summarizer", "summariser", "system"])
+def test_summarisers_are_found_by_their_usual_names(tmp_path: Path, column: str) -> None:
+    names: dict[str, Any] = {column: ["s", "t"]}
+    run = read(write_scored(tmp_path / "a.parquet", [1, 0], [0.9, 0.1], **names))
+
+    assert run.rows.summarizers.tolist() == ["s", "t"]
+
+
+def test_error_types_may_be_numbers_and_have_gaps(tmp_path: Path) -> None:
+    listed = write_scored(tmp_path / "a.parquet", [1, 0], [0.9, 0.1], error_types=[None, ["EntE", None]])
+    single = write_scored(tmp_path / "b.parquet", [1, 0], [0.9, 0.1], error_types=[None, 3])
+
+    assert read(listed).rows.error_types.tolist() == [(), ("EntE",)]
+    assert read(single).rows.error_types.tolist() == [(), ("3",)]
+    assert measured(read(listed)).error_types
+
+
+def test_texts_with_a_dictionary_are_measured_too(tmp_path: Path) -> None:
+    texts = pa.array(["one two", "three"]).dictionary_encode()
+
+    run = read(write_scored(tmp_path / "a.parquet", [1, 0], [0.9, 0.1], summary=texts))
+
+    assert run.rows.summary_words.tolist() == [2, 1]
 
 
 # Labels of another file
