@@ -250,5 +250,7 @@ async def test_a_script_without_a_guard_prints_only_its_own_lines_and_is_told_wh
 
 async def test_too_little_memory_is_told_with_the_reason_from_the_log(spec, tmp_path):
     (told,) = await run_script(spec, tmp_path, 1 << 20)
-    assert told.startswith("the engine did not start (ValueError: No available memory for the cache blocks")
+    # What vLLM says depends on the dtype: not a block fits, or too few for one request.
+    reasons = ("No available memory for the cache blocks", "To serve at least one request")
+    assert told.startswith(tuple(f"the engine did not start (ValueError: {reason}" for reason in reasons))
     assert told.endswith(f"its log is {tmp_path / 'engine.log'}")
