@@ -141,7 +141,7 @@ class Joiner:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
         self.constant: Cache = {}
-        self._edges: dict[tuple[Unit, Text], Start | None] = {}
+        self._edges: dict[tuple[Unit, Unit], Start | None] = {}
         self._anchor = _find_anchor(tokenizer)
         self.mode: Mode = "plain" if self._anchor is None else "anchored"
 
@@ -158,12 +158,25 @@ class Joiner:
                 parts.append(((segment,), "fresh" if last is None else "behind"))
             else:
                 unit, start = last
-                found = self._start_of(unit, segment)
+                found = self._start_of(unit, (segment,))
                 if found is None:
                     parts[-1] = ((*unit, segment), start)
+                    self._rejoin(parts)
                 else:
                     parts.append(((segment,), found))
         return parts
+
+    def _rejoin(self, parts: list[Tokens | tuple[Unit, Start]]) -> None:
+        """Look again at the text before a unit that has grown: a line break may merge with it only now, as two."""
+        while len(parts) > 1:
+            before, grown = parts[-2:]
+            if isinstance(before, Tokens) or isinstance(grown, Tokens):
+                return
+            found = self._start_of(before[0], grown[0])
+            if found is not None:
+                parts[-1] = (grown[0], found)
+                return
+            parts[-2:] = [((*before[0], *grown[0]), before[1])]
 
     def whole(self, prompt: Prompt) -> list[int]:
         """The reference: all text between model-written tokens encoded in one go."""
@@ -204,7 +217,7 @@ class Joiner:
         dropped, ids = self.encode((anchor,)), self.encode((anchor, *unit))
         return ids[len(dropped) :] if ids[: len(dropped)] == dropped else self.encode(unit)
 
-    def _start_of(self, left: Unit, right: Text) -> Start | None:
+    def _start_of(self, left: Unit, right: Unit) -> Start | None:
         """How `right` may be encoded apart from `left`; None where the two must be encoded together."""
         if self.mode == "merged":
             return None
@@ -216,11 +229,11 @@ class Joiner:
             found = self._edges[edge] = self._check(*edge)
             return found
 
-    def _check(self, left: Unit, right: Text) -> Start | None:
-        before, joined = self.encode(left), self.encode((*left, right))
-        if joined == before + self.behind((right,)):
+    def _check(self, left: Unit, right: Unit) -> Start | None:
+        before, joined = self.encode(left), self.encode((*left, *right))
+        if joined == before + self.behind(right):
             return "behind"
-        return "fresh" if joined == before + self.encode((right,)) else None
+        return "fresh" if joined == before + self.encode(right) else None
 
     def _has_marker(self, part: Text) -> bool:
         return self.tokenizer.encode(part.text, special=True) != self.tokenizer.encode(part.text, special=False)
@@ -269,9 +282,18 @@ def _tail(unit: Unit) -> Unit:
     return tuple(reversed(tail))
 
 
-def _head(segment: Text) -> Text:
-    words = segment.text[:EDGE_CHARS].split(" ")
-    return type(segment)(" ".join(words[:EDGE_WORDS]))
+def _head(unit: Unit) -> Unit:
+    """The unit's first words: what decides whether its start may merge with what comes before."""
+    head: list[Text] = []
+    room = EDGE_CHARS
+    for segment in unit:
+        words = segment.text[:room].split(" ")
+        kept = " ".join(words[:EDGE_WORDS])
+        head.append(type(segment)(kept))
+        room -= len(kept)
+        if len(kept) < len(segment.text) or room <= 0:
+            break
+    return tuple(head)
 
 
 def _bound(cache: dict[Any, Any]) -> None:

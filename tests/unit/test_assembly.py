@@ -124,6 +124,13 @@ def test_model_written_ids_are_put_back_as_they_are():
     assert tokenizer.decode(ids[len(before) + 3 :]) == "\nAnswer:"
 
 
+def test_text_that_merges_with_what_precedes_it_only_once_it_has_grown_is_encoded_with_it():
+    """The tokenizer keeps one line break apart from a full stop, but makes one token of a full stop and three."""
+    tokenizer = line_breaking()
+    prompt = (Template("Document:\n"), Data("."), Template("\n"), Data(""), Template("\n\nSentence:\n"))
+    assert Assembler(tokenizer).assemble(prompt) == tokenizer.encode("Document:\n.\n\n\nSentence:\n", special=True)
+
+
 def test_empty_segments_change_nothing():
     assembler = Assembler(byte_level())
     full = assembler.assemble((Template("Document:\n"), Data(""), Template("\nAnswer:")))
