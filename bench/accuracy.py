@@ -17,7 +17,13 @@ import pyarrow.parquet as pq
 
 from batchfact.evaluate.measures import Measures
 from batchfact.evaluate.measures import measure as measure_rows
-from batchfact.evaluate.metrics import Absent, Measured, Metric
+from batchfact.evaluate.metrics import (
+    Absent,
+    Measured,
+    Metric,
+    balanced_accuracy_draws,
+    wrong_where_unscored,
+)
 from batchfact.evaluate.reading import Columns, read_run
 from batchfact.evaluate.runs import Rows
 from batchfact.pipeline import run
@@ -74,7 +80,6 @@ def measure(args: argparse.Namespace) -> None:
         "macro_without_fib": macro(value for name, value in sets.items() if not name.startswith(PARTLY_SYNTHETIC)),
         "calibration_error_all_rows": value_of(all_rows.calibration_error),
         "sets": {name: shown(each) for name, each in sets.items()},
-        "pairs_per_s": report.progress.pairs_per_s,
     }
     write_result(args.name, result)
     for name, each in result["sets"].items():
@@ -107,19 +112,14 @@ def macro(sets: Iterable[Measures]) -> dict[str, float | None]:
     }
 
 
-def macro_interval(rows: Rows, *, resamples: int = 2000, seed: int = 0) -> tuple[float, float] | None:
-    """The 95 % bootstrap interval of the macro-averaged balanced accuracy, in percent; rows are drawn by class."""
-    rng = np.random.default_rng(seed)
+def macro_interval(rows: Rows) -> tuple[float, float] | None:
+    """The 95 % bootstrap interval of the macro-averaged balanced accuracy, in percent; None where a set has one class."""
     draws = []
-    for places in rows.by_dataset().values():
+    for seed, places in enumerate(rows.by_dataset().values()):
         gold, predicted = rows.gold[places], rows.predicted[places]
-        recalls = []
-        for label in (0, 1):
-            correct = predicted[gold == label] == label
-            if not correct.size:
-                return None
-            recalls.append(rng.binomial(correct.size, correct.mean(), resamples) / correct.size)
-        draws.append(np.mean(recalls, axis=0))
+        if len(np.unique(gold)) < 2:
+            return None
+        draws.append(balanced_accuracy_draws(gold, wrong_where_unscored(gold, predicted), seed=seed))
     low, high = np.quantile(np.mean(draws, axis=0), [0.025, 0.975])
     return round(100 * float(low), 2), round(100 * float(high), 2)
 
