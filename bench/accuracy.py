@@ -113,7 +113,7 @@ def macro(sets: Iterable[Measures]) -> dict[str, float | None]:
 
 
 def macro_interval(rows: Rows) -> tuple[float, float] | None:
-    """The 95 % bootstrap interval of the macro-averaged balanced accuracy, in percent; None where a set has one class."""
+    """The 95 % bootstrap interval of the macro-averaged balanced accuracy, in percent; None if a set has one class."""
     draws = []
     for seed, places in enumerate(rows.by_dataset().values()):
         gold, predicted = rows.gold[places], rows.predicted[places]
