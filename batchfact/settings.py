@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +63,7 @@ def make_config(
     made: dict[str, Any] = {section: _convert(sections[section], kind) for section, kind in SECTIONS.items()}
     if "model" not in sections["identity"]:
         made["identity"] = msgspec.structs.replace(made["identity"], model=default_model(made["identity"]))
+    made["identity"] = with_own_excerpts(made["identity"], sections["identity"])
     config = RunConfig(inputs=inputs, output=output, **made)
     calibration = _calibration(chosen, config)
     if calibration is None:
@@ -121,6 +122,16 @@ def default_model(identity: Identity) -> str:
     is_plain = identity.label_mode == "probability" and identity.window_context == "none" and not identity.rating
     mode = TrainedMode(paradigm=identity.paradigm, reasoning=reasons(identity, tuned))
     return DEFAULT_MODEL if is_plain and mode in tuned.trained else BASE_MODEL
+
+
+def with_own_excerpts(identity: Identity, given: Container[str]) -> Identity:
+    """The identity with the excerpts that its model was tuned on, but for the settings that were given."""
+    entry = registered(identity.model)
+    mode = TrainedMode(paradigm=identity.paradigm, reasoning=reasons(identity, entry))
+    if entry is None or entry.excerpts is None or mode not in entry.trained:
+        return identity
+    own = {"long_documents": "align", **msgspec.structs.asdict(entry.excerpts)}
+    return msgspec.structs.replace(identity, **{name: value for name, value in own.items() if name not in given})
 
 
 def unfit(calibration: Calibration, facts: Mapping[str, Any]) -> str | None:

@@ -43,6 +43,10 @@ def synthesize(
     where: Annotated[
         list[str] | None, typer.Option(metavar="RULE", help="Only rows such as `domain != x`; may be repeated.")
     ] = None,
+    true_summaries: Annotated[
+        str | None,
+        typer.Option(metavar="RULE", help="Rows whose summary is true, such as `label = 1`, to make claims of too."),
+    ] = None,
 ) -> None:
     """Make labelled pairs from raw text: true claims taken from it, false ones with one thing changed."""
     from batchfact.distill.synthesizing import Plan
@@ -57,6 +61,7 @@ def synthesize(
         seed=seed,
         document_column=document_column,
         where=tuple(where or ()),
+        true_summaries=true_summaries,
     )
     made = make(paths[:-1], paths[-1], plan)
     for how, number in made.items():

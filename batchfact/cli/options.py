@@ -59,18 +59,22 @@ LongDocuments = Annotated[
     Literal["auto", "align", "chunk", "fail"] | None,
     typer.Option(
         help="Show a document's nearest sentences (align), or all of it in turn (chunk), where it does not fit: auto "
-        "aligns only then, fail leaves the row unscored (default: auto).",
+        "aligns only then, fail leaves the row unscored (default: the model's own, else auto).",
         rich_help_panel=METHOD,
     ),
 ]
 ContextTokens = Annotated[
     int | None,
     typer.Option(
-        help="Most tokens aligned with a whole summary, for summ-nli (default: 1024).", rich_help_panel=METHOD
+        help="Most tokens aligned with a whole summary, for summ-nli (default: the model's own, else 1024).",
+        rich_help_panel=METHOD,
     ),
 ]
 AlignSentences = Annotated[
-    int | None, typer.Option(help="Document sentences aligned with a window (default: 5).", rich_help_panel=METHOD)
+    int | None,
+    typer.Option(
+        help="Document sentences aligned with a window (default: the model's own, else 5).", rich_help_panel=METHOD
+    ),
 ]
 AlignObjective = Annotated[
     Literal["greedy", "independent"] | None,

@@ -20,7 +20,7 @@ from batchfact import __version__
 from batchfact.config import Identity, Paradigm
 from batchfact.distill.duplicates import near_duplicate_clusters
 from batchfact.distill.example_files import Made, Origin, Placed, write_examples
-from batchfact.distill.examples import make_examples
+from batchfact.distill.examples import make_examples, plain_sentences
 from batchfact.distill.labelled import Labelled, read_labelled
 from batchfact.distill.recipe import Recipe
 from batchfact.distill.splits import Folds, Row, Split, assign_sides
@@ -217,10 +217,22 @@ def _place(recipe: Recipe, kept: Sequence[Kept], teachers: dict[str, Answers], p
     """Examples with their weights, those of one document together."""
     entries = {entry.name: entry for entry in recipe.data}
     weights = _weights(recipe, kept)
+    supported: dict[str, set[str]] = defaultdict(set)
+    for each in kept:
+        if each.pair.label == "consistent":
+            supported[each.pair.document].update(plain_sentences(each.pair.summary))
     for each in sorted(kept, key=lambda each: (each.split, each.document_key, each.pair.document)):
         entry = entries[each.pair.data_set]
         preferred = [teachers[name] for name in (entry.teachers if entry.teachers is not None else teachers)]
-        for example in make_examples(each.pair, entry, preferred, prompts, reasoning=recipe.build.reasoning):
+        examples = make_examples(
+            each.pair,
+            entry,
+            preferred,
+            prompts,
+            reasoning=recipe.build.reasoning,
+            supported=supported[each.pair.document],
+        )
+        for example in examples:
             weight = weights.get((entry.name, each.pair.label), 1.0)
             yield Placed(
                 example=example,

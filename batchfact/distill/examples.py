@@ -3,12 +3,13 @@
 A labelled pair, its teachers' answers and compiled templates flow in; examples flow out. It touches no file.
 
 Source: Xu 2024, section 4.1. Differs: windows can be examples too, with the labels that annotators, the summary's own
-label or a teacher gives them; human reasons count as reasoning.
+label or a teacher gives them; human reasons count as reasoning. A sentence that stands in a consistent summary of the
+document too is not what is wrong with an inconsistent one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Literal
 
 from msgspec import Struct
@@ -18,6 +19,7 @@ from batchfact.distill.recipe import Set, Unit
 from batchfact.distill.teachers import Answer, Answers
 from batchfact.prompts.loader import DEMONSTRATIONS, PromptBook, PromptTemplate, Slot
 from batchfact.records import Data, Label, Tokens, Window
+from batchfact.text.rouge import words
 from batchfact.text.windows import windows
 
 Kind = Literal["gold", "synthetic", "implied", "teacher", "any"]
@@ -68,20 +70,27 @@ class Statement(Struct, frozen=True):
 
 
 def make_examples(
-    pair: Labelled, entry: Set, teachers: Sequence[Answers], prompts: PromptBook, *, reasoning: bool
+    pair: Labelled,
+    entry: Set,
+    teachers: Sequence[Answers],
+    prompts: PromptBook,
+    *,
+    reasoning: bool,
+    supported: Collection[str] = (),
 ) -> Iterator[Example]:
     """All examples of one pair, for each unit of its data set: without reasoning, and with it where there is one.
 
     Args:
         teachers: in order of preference.
         reasoning: the strategy T-w-R; without it (T-wo-R) nobody's reasoning is learnt.
+        supported: sentences of the document's consistent summaries, as `plain_sentences` gives them.
     """
     said = [(each, _answers(each, pair)) for each in teachers]
     for unit in entry.units:
         if unit == "summary":
             statements = [_summary_statement(pair, entry, said)]
         else:
-            statements = _window_statements(pair, entry, said)
+            statements = _window_statements(pair, entry, said, supported)
         name = "summ_nli" if unit == "summary" else "sent_nli"
         for statement in statements:
             yield _example(pair, unit, statement, prompts[name], None)
@@ -107,14 +116,28 @@ def _summary_statement(pair: Labelled, entry: Set, said: Sequence[Judged]) -> St
     return Statement(pair.summary, None, pair.label, "synthetic" if entry.synthetic else "gold", reason)
 
 
-def _window_statements(pair: Labelled, entry: Set, said: Sequence[Judged]) -> list[Statement]:
+def plain_sentences(summary: str) -> list[str]:
+    """A summary's sentences without case and punctuation, to find them in another summary."""
+    return [_plain(window.text_of(summary)) for window in windows(summary, sentences_per_window=1)]
+
+
+def _plain(text: str) -> str:
+    return " ".join(words(text))
+
+
+def _window_statements(
+    pair: Labelled, entry: Set, said: Sequence[Judged], supported: Collection[str]
+) -> list[Statement]:
+    """The summary's windows; where one of them is known to be wrong, but not which, those in question."""
     cut = windows(pair.summary, sentences_per_window=1)
     right = [(teacher.name, sent) for teacher, (_, sent) in said if sent and sent.label == pair.label]
     labels, kind = _window_labels(pair, entry, cut, [answer for _, answer in right])
-    return [
+    statements = [
         Statement(window.text_of(pair.summary), number, label, kind, _window_reason(window, label, right))
         for number, (window, label) in enumerate(zip(cut, labels, strict=True))
     ]
+    doubtful = [each for each in statements if _plain(each.text) not in supported] if kind == "any" else []
+    return doubtful or statements
 
 
 def _window_labels(

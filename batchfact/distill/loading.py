@@ -13,7 +13,8 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import AutoModelForCausalLM
 from transformers.utils import logging
 
-from batchfact.distill.recipe import Train
+from batchfact.distill.merged_lora import merge_while_training
+from batchfact.distill.recipe import Lora, Train
 from batchfact.distill.tree import use_trees
 from batchfact.errors import UsageError
 
@@ -35,12 +36,18 @@ def load_model(base: Path, settings: Train, start: Path | None) -> Any:
         if start is not None:
             raise UsageError("--start begins from an adapter, so the recipe needs [train.lora]")
         return model
+    tuned = _with_adapter(model, settings.lora, start)
+    if settings.lora.merged:
+        merge_while_training(tuned)
+    return tuned
+
+
+def _with_adapter(model: Any, lora: Lora, start: Path | None) -> Any:
     if start is not None:
         try:
             return PeftModel.from_pretrained(model, start, is_trainable=True)
         except (RuntimeError, ValueError) as error:
             raise UsageError(f"--start {start} does not fit this base ({str(error).splitlines()[0]})") from error
-    lora = settings.lora
     config = LoraConfig(
         r=lora.rank,
         lora_alpha=lora.alpha,

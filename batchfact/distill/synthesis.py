@@ -1,9 +1,9 @@
 """Synthetic claims on a document: true ones taken from it, false ones with one thing changed.
 
 A document and a few others flow in, claims with labels flow out, the same for the same seed. No model takes part: a
-true claim is a sentence, two in a row, or a shortened one; a false one is such a claim with a name, number, date,
-pronoun or word exchanged, a negation, two sentences fused, or something of another document. The idea is that of
-FactCC's training data.
+true claim is a sentence, two in a row, a shortened one, or a sentence of a summary that is known to be true; a false
+one is such a claim with a name, number, date, pronoun or word exchanged, a negation, two sentences fused, or something
+of another document. The idea is that of FactCC's training data.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from batchfact.records import Label
 from batchfact.text.sentences import sentences
 
 How = Literal[
+    "written",
     "extracted",
     "shortened",
     "joined",
@@ -45,6 +46,8 @@ FALSE_SHARES: dict[How, int] = {
     "addition": 7,
 }
 """How often each kind of false claim is tried; some sentences offer nothing to some kinds."""
+WRITTEN_SHARE = 0.6
+"""Of true claims where summaries are known to be true, and of what false ones are made of."""
 SHORTENED_SHARE, JOINED_SHARE = 0.25, 0.15
 LEAST_WORDS, MOST_WORDS, MOST_JOINED_WORDS, MOST_FOREIGN_WORDS = 5, 40, 45, 30
 FOREIGN_CHARS = 3000
@@ -68,24 +71,30 @@ class Material(Struct, frozen=True, kw_only=True):
 
     document: str
     sentences: tuple[str, ...]
+    written: tuple[str, ...]
+    """Sentences of summaries that the document supports."""
     names: tuple[str, ...]
     foreign: tuple[tuple[str, ...], ...]
     """For each of the other documents its usable sentences."""
     foreign_names: tuple[tuple[str, ...], ...]
 
 
-def claims(document: str, others: Sequence[str], num: int, *, seed: str) -> tuple[Claim, ...]:
+def claims(
+    document: str, others: Sequence[str], num: int, *, seed: str, true_summaries: Sequence[str] = ()
+) -> tuple[Claim, ...]:
     """At most `num` different claims on `document`, about half of them true; none where it has under three sentences.
 
     Args:
         others: documents on other things.
         seed: all that is drawn depends on it.
+        true_summaries: summaries that the document supports; their sentences are true claims in other words than its
+            own.
     """
     rng = random.Random(seed)
-    material = _material(document, others)
+    material = _material(document, others, true_summaries)
     if len(material.sentences) < 3:
         return ()
-    plain = _plain(document)
+    plain = _plain(" ".join([document, *true_summaries]))
     found: dict[str, Claim] = {}
     for _ in range(num * TRIES):
         if len(found) == num:
@@ -109,10 +118,11 @@ def restyle(text: str, rng: random.Random) -> str:
     return re.sub(r"([.,!?])", r" \1", text) if rng.random() < SPACED_SHARE else text
 
 
-def _material(document: str, others: Sequence[str]) -> Material:
+def _material(document: str, others: Sequence[str], true_summaries: Sequence[str]) -> Material:
     return Material(
         document=document,
         sentences=_usable(document, MOST_WORDS),
+        written=tuple(sentence for summary in true_summaries for sentence in _usable(summary, MOST_WORDS)),
         names=_names(document),
         foreign=tuple(_usable(other[:FOREIGN_CHARS], MOST_FOREIGN_WORDS) for other in others),
         foreign_names=tuple(_names(other[:FOREIGN_CHARS]) for other in others),
@@ -129,6 +139,8 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def _true_claim(material: Material, rng: random.Random) -> Claim:
+    if material.written and rng.random() < WRITTEN_SHARE:
+        return Claim(rng.choice(material.written), "consistent", "written")
     place = rng.randrange(len(material.sentences))
     sentence, draw = material.sentences[place], rng.random()
     if draw < SHORTENED_SHARE and (shorter := changes.shorten(sentence, rng)):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 from pathlib import Path
 
@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from msgspec import Struct
 
 from batchfact.config import require
-from batchfact.distill.labelled import parse_rule
+from batchfact.distill.labelled import Row, parse_rule
 from batchfact.distill.synthesis import Claim, claims
 from batchfact.durable import durable_file
 from batchfact.errors import UsageError, nearest
@@ -44,7 +44,7 @@ class Plan(Struct, frozen=True, kw_only=True):
 
     `passage_words` takes, in place of each document, one passage of a random number of words between the two; None
     takes documents whole. `max_documents` of each file are drawn; None takes all. `where` are rules that a row must
-    meet, as in a recipe.
+    meet, as in a recipe. `true_summaries` is a rule too: the summaries of rows that meet it are true.
     """
 
     claims_a_document: int = 12
@@ -53,6 +53,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     seed: int = 0
     document_column: str = "document"
     where: tuple[str, ...] = ()
+    true_summaries: str | None = None
 
     def __post_init__(self) -> None:
         require(self.claims_a_document >= 1, "--claims must be at least 1", self.claims_a_document)
@@ -63,6 +64,11 @@ class Plan(Struct, frozen=True, kw_only=True):
             "--max-documents must be at least 1",
             self.max_documents,
         )
+        require(
+            not (words and self.true_summaries),
+            "--true-summaries speak of whole documents, so they do not go with --passage-words",
+            words,
+        )
 
 
 def synthesize(inputs: Sequence[Path], output: Path, plan: Plan) -> dict[str, int]:
@@ -72,11 +78,17 @@ def synthesize(inputs: Sequence[Path], output: Path, plan: Plan) -> dict[str, in
         of them.
     """
     refuse_overwriting(output, inputs)
-    texts = [(file.stem, text) for file in inputs for text in _passages(file, plan)]
+    texts = [(file.stem, text, summaries) for file in inputs for text, summaries in _passages(file, plan)]
     made: Counter[str] = Counter()
     with durable_file(output) as file, pq.ParquetWriter(file, SCHEMA, compression="zstd") as writer:
-        for number, (source, text) in enumerate(texts):
-            found = claims(text, _others(texts, number, plan.seed), plan.claims_a_document, seed=f"{plan.seed} {text}")
+        for number, (source, text, summaries) in enumerate(texts):
+            found = claims(
+                text,
+                _others([text for _, text, _ in texts], number, plan.seed),
+                plan.claims_a_document,
+                seed=f"{plan.seed} {text}",
+                true_summaries=summaries,
+            )
             made.update(claim.how for claim in found)
             made["documents without claims"] += not found
             writer.write_table(pa.Table.from_pylist(list(_rows(found, text, f"{source}-{number}", source)), SCHEMA))
@@ -99,19 +111,23 @@ def passage(document: str, words: tuple[int, int], rng: random.Random) -> str | 
     return document[spans[first].start : spans[end - 1].end] if end - first >= LEAST_SENTENCES else None
 
 
-def _passages(file: Path, plan: Plan) -> Iterator[str]:
-    """The file's different documents, or a passage of each."""
+def _passages(file: Path, plan: Plan) -> Iterator[tuple[str, list[str]]]:
+    """The file's different documents, or a passage of each, with the summaries that are true of it."""
     rng = random.Random(f"{plan.seed} {file.stem}")
-    documents = list(dict.fromkeys(_documents(file, plan)))
+    summaries: dict[str, list[str]] = {}
+    for document, summary in _documents(file, plan):
+        summaries.setdefault(document, []).extend([summary] if summary else [])
+    documents = list(summaries)
     if plan.max_documents is not None and len(documents) > plan.max_documents:
         documents = rng.sample(documents, plan.max_documents)
     for document in documents:
         text = passage(document, plan.passage_words, rng) if plan.passage_words else document
         if text:
-            yield text
+            yield text, summaries[document]
 
 
-def _documents(file: Path, plan: Plan) -> Iterator[str]:
+def _documents(file: Path, plan: Plan) -> Iterator[tuple[str, str | None]]:
+    """Each usable row's document, and its summary where that is known to be true."""
     column = plan.document_column
     try:
         with pq.ParquetFile(file) as parquet:
@@ -122,18 +138,29 @@ def _documents(file: Path, plan: Plan) -> Iterator[str]:
                     "(--document-column)"
                 )
             rules = [parse_rule(rule, names, str(file)) for rule in plan.where]
+            is_true = _truth(plan, names, file)
             for batch in parquet.iter_batches(1024):
-                kept = (row[column] for row in batch.to_pylist() if all(rule(row) for rule in rules))
-                yield from (text.strip() for text in kept if text and text.strip())
+                for row in batch.to_pylist():
+                    if all(rule(row) for rule in rules) and row[column] and (text := row[column].strip()):
+                        yield text, row["summary"] if is_true(row) else None
     except (OSError, pa.ArrowException) as error:
         raise UsageError(f"{file} cannot be read ({str(error).splitlines()[0]})") from error
 
 
-def _others(texts: Sequence[tuple[str, str]], number: int, seed: int) -> list[str]:
+def _truth(plan: Plan, names: list[str], file: Path) -> Callable[[Row], bool]:
+    """Whether a row's summary is known to be true."""
+    if plan.true_summaries is None:
+        return lambda _: False
+    if "summary" not in names:
+        raise UsageError(f"--true-summaries needs a column summary, which {file} lacks")
+    return parse_rule(plan.true_summaries, names, str(file))
+
+
+def _others(texts: Sequence[str], number: int, seed: int) -> list[str]:
     """Texts of other documents."""
     rng = random.Random(f"{seed} others {number}")
     drawn = rng.sample(range(len(texts)), min(NUM_OTHERS + 1, len(texts)))
-    return [texts[each][1] for each in drawn if each != number][:NUM_OTHERS]
+    return [texts[each] for each in drawn if each != number][:NUM_OTHERS]
 
 
 def _rows(found: Sequence[Claim], document: str, prefix: str, source: str) -> Iterator[dict[str, object]]:

@@ -29,7 +29,9 @@ KEPT_CHECKPOINTS = 3
 
 
 class TreeSet(Dataset[Batch]):  # type: ignore[misc]  # torch has no types for mypy here
-    """One epoch's visits: every document with labelled summaries, and as many of the others as are asked for.
+    """One epoch's visits: each labelled summary's document, and as many documents without as are asked for.
+
+    A document with many labelled summaries is visited as often as it takes to show each once.
 
     What a visit shows is drawn from the seed, the epoch and the document, so that it is the same on every device and
     after a resume.
@@ -38,8 +40,7 @@ class TreeSet(Dataset[Batch]):  # type: ignore[misc]  # torch has no types for m
     def __init__(self, documents: Sequence[Document], visits: Visits, *, synthetic_share: float, seed: int) -> None:
         self._labelled = [document for document in documents if not document.is_synthetic]
         self._synthetic = [document for document in documents if document.is_synthetic]
-        most = round(synthetic_share * len(self._labelled)) if self._labelled else len(self._synthetic)
-        self._num_synthetic = min(most, len(self._synthetic))
+        self._synthetic_share = synthetic_share
         self._visits = visits
         self._seed = seed
         self.set_epoch(0)
@@ -47,8 +48,11 @@ class TreeSet(Dataset[Batch]):  # type: ignore[misc]  # torch has no types for m
     def set_epoch(self, epoch: int) -> None:
         """Draw an epoch's documents; the Trainer calls this through Accelerate's data loader."""
         self._epoch = int(epoch)
-        drawn = random.Random(f"{self._seed} {self._epoch}").sample(self._synthetic, self._num_synthetic)
-        self._documents = [*self._labelled, *drawn]
+        rng = random.Random(f"{self._seed} {self._epoch}")
+        most = self._visits.settings.max_summaries
+        labelled = [part for document in self._labelled for part in document.parts(most, rng)]
+        wanted = round(self._synthetic_share * len(labelled)) if labelled else len(self._synthetic)
+        self._documents = [*labelled, *rng.sample(self._synthetic, min(wanted, len(self._synthetic)))]
 
     def __len__(self) -> int:
         return len(self._documents)
@@ -126,7 +130,8 @@ class TreeTrainer(Trainer):  # type: ignore[misc]  # neither has transformers
     ) -> dict[str, float]:
         """Score the test documents as a run would, fold by the lowest window, and measure."""
         documents = eval_dataset if eval_dataset is not None else self.eval_dataset
-        scored = self.score(documents)
+        most = self._visits.settings.max_summaries
+        scored = self.score([part for document in documents for part in document.parts(most)])
         metrics = {f"{metric_key_prefix}_{name}": value for name, value in measure(scored).items()}
         self.log(metrics)
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)

@@ -77,6 +77,7 @@ def train(
         tell: hears a line for each log entry.
     Raises: UsageError for anything that cannot be trained as it is; RunFailedError where memory runs out.
     """
+    import torch
     from accelerate import PartialState
 
     made = read_made(examples)
@@ -88,7 +89,7 @@ def train(
         made=made,
         start=_start_digest(start, made) if start else None,
     )
-    process = PartialState()
+    process = PartialState(cpu=not torch.cuda.is_available())
     with process.main_process_first():
         checkpoint = _checkpoint(output, record, restart=restart and process.is_main_process)
         if process.is_main_process:

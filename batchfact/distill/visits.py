@@ -10,6 +10,7 @@ import random
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
+import msgspec
 from msgspec import Struct
 
 from batchfact.assembly import Assembler, GroupAssembler
@@ -74,6 +75,22 @@ class Document(Struct, frozen=True, kw_only=True):
     @property
     def is_synthetic(self) -> bool:
         return all(summary.is_synthetic for summary in self.summaries)
+
+    def parts(self, most: int | None, rng: random.Random | None = None) -> list[Document]:
+        """The document as often as all its labelled summaries need, at most `most` each time; `rng` mixes them.
+
+        Each part has all synthetic ones, of which a visit draws some.
+        """
+        labelled = [each for each in self.summaries if not each.is_synthetic]
+        if most is None or len(labelled) <= most:
+            return [self]
+        if rng is not None:
+            rng.shuffle(labelled)
+        synthetic = [each for each in self.summaries if each.is_synthetic]
+        return [
+            msgspec.structs.replace(self, summaries=(*labelled[first : first + most], *synthetic))
+            for first in range(0, len(labelled), most)
+        ]
 
 
 class Visit(Struct, frozen=True, kw_only=True):

@@ -102,15 +102,23 @@ class TrainedMode(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_
     reasoning: bool
 
 
+class Excerpts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Of each document: sentences aligned with a window, and tokens aligned with a whole summary."""
+
+    align_sentences: int
+    context_tokens: int
+
+
 class ModelEntry(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """What is known of a model before its weights are here.
 
     `prompt_style` chat means the tokenizer's chat template where it has one; encoder-decoder means a plain prompt, and
     an engine that runs such models. `prompts` says which variant of the shipped templates it was tuned for, `trained`
-    in which ways, and `prompt_digests` with which texts of these templates. `labels` are the model's words for yes and
-    no, in this order, where they are not " Yes" and " No". `parameters` are billions, `context` is tokens; both None if
-    unknown. `calibration` is a file that `batchfact calibrate` wrote, in this package's folder or with its whole path;
-    runs use it unless told otherwise.
+    in which ways, and `prompt_digests` with which texts of these templates. `excerpts` is set for a model that was
+    tuned on excerpts of documents: runs in these ways align all documents so, unless told otherwise. `labels` are the
+    model's words for yes and no, in this order, where they are not " Yes" and " No". `parameters` are billions,
+    `context` is tokens; both None if unknown. `calibration` is a file that `batchfact calibrate` wrote, in this
+    package's folder or with its whole path; runs use it unless told otherwise.
     """
 
     name: str
@@ -121,6 +129,7 @@ class ModelEntry(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_u
     labels: tuple[str, str] | None = None
     trained: tuple[TrainedMode, ...] = ()
     prompt_digests: Mapping[str, str] = {}
+    excerpts: Excerpts | None = None
     parameters: float | None = None
     context: int | None = None
     licence: str | None = None

@@ -84,6 +84,22 @@ def test_windows_of_a_summary_take_its_label_only_where_that_says_theirs(tmp_pat
     assert kinds == {("consistent", "implied"), ("inconsistent", "any")}
 
 
+def test_a_sentence_of_a_consistent_summary_too_is_not_what_is_wrong_with_another(tmp_path: Path, base: Path):
+    rows = pq.read_table(write_labelled(tmp_path / "notes.parquet", range(4))).to_pylist()
+    rows[3]["summary"] = rows[2]["summary"]  # of which all sentences are in a consistent one
+    rows[5]["summary"] = rows[5]["summary"].upper()
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "notes.parquet")
+    _, examples = built(tmp_path, base, "[build]\ntest_share = 0")
+    windows = [each.example for each in examples if each.example.unit == "window" and each.example.kind == "any"]
+    assert [(each.group, each.window) for each in sorted(windows, key=lambda each: (each.group, each.window))] == [
+        ("notes:0-b", 1),
+        ("notes:1-b", 0),
+        ("notes:1-b", 1),
+        ("notes:2-b", 1),
+        ("notes:3-b", 1),
+    ]
+
+
 def test_sentence_labels_are_the_windows_where_they_fit_the_summary(tmp_path: Path, base: Path):
     rows = pq.read_table(write_labelled(tmp_path / "notes.parquet", range(4))).to_pylist()
     for row in rows:
@@ -140,7 +156,8 @@ def test_reasoning_is_the_first_right_teachers_by_summ_nli_and_else_by_sent_nli(
     assert reasons["notes:0-b", 1] == " No mayor.\n\nAnswer: Yes"
     assert {each.example.kind for each in examples if each.example.group == "notes:0-b"} == {"gold", "teacher"}
     without = [each for each in examples if not each.example.source]
-    assert len(without) == 6 + 12  # every pair and every window, as T-wo-R has them
+    # Every pair and every window, as T-wo-R has them, but for two sentences that consistent summaries have too.
+    assert len(without) == 6 + 12 - 2
     assert report.counted[-1].with_reasoning == pytest.approx(len(reasons) / len(examples))
 
 

@@ -16,7 +16,7 @@ from batchfact.distill.synthesis import FALSE_SHARES, claims, restyle
 from batchfact.distill.synthesizing import Plan, passage, synthesize
 from batchfact.errors import UsageError
 from batchfact.text.sentences import sentences
-from tests.distill_samples import document
+from tests.distill_samples import document, pairs
 
 OTHERS = [document(number) for number in (4, 5, 6)]
 
@@ -152,6 +152,27 @@ def test_files_of_documents_become_one_labelled_file(tmp_path: Path):
     assert len({row["document"] for row in rows}) == 6 and {row["source"] for row in rows} == {"raw"}
     synthesize([tmp_path / "raw.parquet"], tmp_path / "again.parquet", plan)
     assert pq.read_table(tmp_path / "again.parquet").to_pylist() == rows
+
+
+def test_true_summaries_give_claims_in_other_words_and_false_ones_made_of_them(tmp_path: Path):
+    rows = [row for number in range(6) for row in pairs(number)]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "notes.parquet")
+    plan = Plan(claims_a_document=8, true_summaries="label = 1")
+    synthesize([tmp_path / "notes.parquet"], tmp_path / "out.parquet", plan)
+    made = pq.read_table(tmp_path / "out.parquet").to_pylist()
+    written = {plain(row["summary"]) for row in made if row["how"] == "written"}
+    true = {plain(row["summary"][: row["summary"].index(". ")]) for row in rows if row["label"]}
+    assert len(written & true) >= 3 and not any("mayor" in text and "came too" in text for text in written)
+    assert all(row["label"] for row in made if row["how"] == "written")
+    assert any(row["summary"].lower().startswith("a shop") for row in made if not row["label"])
+
+
+def test_rules_for_true_summaries_need_whole_documents_and_a_summary(tmp_path: Path):
+    with pytest.raises(UsageError, match="do not go with --passage-words"):
+        Plan(true_summaries="label = 1", passage_words=(50, 60))
+    pq.write_table(pa.table({"document": [document(1)], "label": [1]}), tmp_path / "raw.parquet")
+    with pytest.raises(UsageError, match="needs a column summary"):
+        synthesize([tmp_path / "raw.parquet"], tmp_path / "out.parquet", Plan(true_summaries="label = 1"))
 
 
 def test_an_input_is_never_written_over(tmp_path: Path):

@@ -100,6 +100,15 @@ def test_a_visit_bounds_what_it_shows_by_kind():
     assert {group.weight for group in shown.groups} == {2.0}
 
 
+def test_a_document_comes_as_often_as_all_its_labelled_summaries_need():
+    both = only_document(placed(3) + placed(3, MADE))
+    halves = both.parts(1, random.Random(1))
+    assert [[each.is_synthetic for each in half.summaries] for half in halves] == [[False, True, True]] * 2
+    assert {half.summaries[0] for half in halves} == {each for each in both.summaries if not each.is_synthetic}
+    assert both.parts(2) == both.parts(None) == [both]
+    assert {half.text for half in halves} == {both.text}
+
+
 def test_summaries_that_do_not_fit_the_tree_wait_for_another_visit():
     one = only_document(placed(3))
     room = len(visits().test(one).branches[0].prompt) + 40

@@ -51,6 +51,16 @@ def test_its_base_is_the_default_for_all_else(options: dict[str, object]) -> Non
     assert make_config((), "", {**options, "model": DEFAULT_MODEL}).identity.model == DEFAULT_MODEL
 
 
+def test_a_model_that_was_tuned_on_excerpts_gets_them_unless_told_otherwise() -> None:
+    own = make_config((), "", {}).identity
+    assert (own.long_documents, own.align_sentences, own.context_tokens) == ("align", 8, 384)
+    given = make_config((), "", {"long-documents": "auto", "align-sentences": 3}).identity
+    assert (given.long_documents, given.align_sentences, given.context_tokens) == ("auto", 3, 384)
+    for options in ({"model": BASE_MODEL}, {"model": DEFAULT_MODEL, "paradigm": "vanilla"}):
+        other = make_config((), "", options).identity
+        assert (other.long_documents, other.align_sentences, other.context_tokens) == ("auto", 5, 1024)
+
+
 def test_the_default_model_brings_its_calibration() -> None:
     config = make_config((), "", {})
     assert config.fold.calibration is not None
