@@ -19,9 +19,9 @@ from msgspec import Struct
 from batchfact.errors import UsageError, nearest
 from batchfact.evaluate.reading import SUMMARIZER_NAMES, listed_types
 from batchfact.input_files import Shard, check_text_column, find_file
+from batchfact.metadata import METADATA_KEY
 from batchfact.records import Label, Usage
 from batchfact.report.rows import ScoredRow, ShownFinding
-from batchfact.sink import METADATA_KEY
 from batchfact.source import Source
 
 _OWN = ("label", "score", "status", "message", "findings", "tokens")

@@ -27,6 +27,14 @@ def compare(
             rich_help_panel=EXPERIMENT,
         ),
     ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="Only points of the grid with this value of an option, or data=NAME: one data set; may be repeated.",
+            rich_help_panel=EXPERIMENT,
+        ),
+    ] = None,
     limit: Annotated[
         int | None, typer.Option(help="Only the first rows of each data set.", rich_help_panel=EXPERIMENT)
     ] = None,
@@ -56,7 +64,7 @@ def compare(
     from batchfact.compare.experiment import read_experiment
     from batchfact.comparing import list_cells, run_experiment
 
-    experiment = read_experiment(config, data=tuple(data or ()), limit=limit, results=results)
+    experiment = read_experiment(config, data=tuple(data or ()), limit=limit, results=results, only=only or ())
     done = list_cells(experiment) if dry_run else run_experiment(experiment, tell=_tell)
     if json:
         print(done.json)

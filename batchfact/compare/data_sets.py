@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.dataset as pads
 from msgspec import Struct
 
+from batchfact.compare.narrowing import Chosen, narrow_data
 from batchfact.errors import UsageError, nearest
 from batchfact.evaluate.metrics import NONE, Absent, balanced_accuracy, pearson
 from batchfact.evaluate.reading import Columns, Gold, read_gold
@@ -50,9 +51,9 @@ class DataSet(Struct, frozen=True, kw_only=True):
 
 
 def find_data_sets(
-    data: Iterable[str] | Mapping[str, str], columns: Columns, *, limit: int | None
+    data: Iterable[str] | Mapping[str, str], columns: Columns, *, limit: int | None, only: Chosen | None = None
 ) -> tuple[DataSet, ...]:
-    """Each file of the places, named by its stem; or each named place.
+    """Each file of the places, named by its stem; or each named place; those that `only` leaves.
 
     Raises: UsageError for a place without files, two data sets of one name, and labels that cannot be used.
     """
@@ -64,7 +65,7 @@ def find_data_sets(
                 f'"{place}" }}'
             )
         found[name] = place
-    return tuple(_check(name, place, columns, limit) for name, place in found.items())
+    return tuple(_check(name, place, columns, limit) for name, place in narrow_data(found, only or {}).items())
 
 
 def _files_of(places: Iterable[str]) -> Iterator[tuple[str, str]]:

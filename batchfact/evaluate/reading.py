@@ -25,7 +25,7 @@ from batchfact.evaluate.runs import UNKNOWN_LENGTH, Counts, Rows, Run, Texts, re
 from batchfact.evaluate.thresholds import predict
 from batchfact.evaluate.where import parse_where
 from batchfact.input_files import list_files
-from batchfact.sink import METADATA_KEY
+from batchfact.metadata import METADATA_KEY
 
 LABELS: dict[Any, int] = {1: CONSISTENT, "consistent": CONSISTENT, 0: INCONSISTENT, "inconsistent": INCONSISTENT}
 DEFAULT_THRESHOLD = 0.5
