@@ -44,8 +44,9 @@ class EngineLender:
         wanted = (factory, msgspec.structs.replace(spec, log_file=self._log_file))
         if self._engine is None or self._engine.is_given_up or self._held != wanted:
             await self.close()
-            self._engine = await self._tasks.start(self._keep, *wanted, progress, limits)
-            self._held = wanted
+            if self._held != wanted:
+                self._held = wanted
+            self._engine = await self._tasks.start(self._keep, *self._held, progress, limits)
         else:
             self._engine.serve(progress, limits)
         yield self._engine

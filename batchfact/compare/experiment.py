@@ -6,7 +6,7 @@ A TOML file and what the command line puts before it flow in; one checked `Exper
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -57,11 +57,12 @@ def read_experiment(
     limit: int | None = None,
     results: Path | None = None,
     only: Iterable[str] = (),
+    columns: Mapping[str, str | None] = {},
 ) -> Experiment:
     """Read and check an experiment file.
 
     Args:
-        data, limit, results: go before what the file says; empty or None where they were not given.
+        data, limit, results, columns: go before what the file says; empty or None where they were not given.
         only: `NAME=VALUE` words that narrow it.
     Raises: UsageError with the path of the setting that is wrong.
     """
@@ -72,8 +73,9 @@ def read_experiment(
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{file} is not TOML: {error}") from error
     chosen = parse_only(only)
+    given = {name: value for name, value in columns.items() if value is not None}
     try:
-        found = _experiment(_decode(content), file.stem, data=data, limit=limit, results=results)
+        found = _experiment(_decode({**content, **given}), file.stem, data=data, limit=limit, results=results)
     except UsageError as error:
         raise UsageError(f"{file}: {error}") from error
     return msgspec.structs.replace(found, points=narrow_points(found.points, chosen), only=chosen)
