@@ -18,12 +18,14 @@ import pyarrow.compute as pc
 import pyarrow.dataset as pads
 from msgspec import Struct
 
+from batchfact.config import OutputOptions
 from batchfact.errors import UsageError, nearest
 from batchfact.evaluate.metrics import CONSISTENT, INCONSISTENT, NONE, Labels, Scores
 from batchfact.evaluate.opening import Opened, open_files
 from batchfact.evaluate.runs import UNKNOWN_LENGTH, Counts, Rows, Run, Texts, repeat_name, system_name
 from batchfact.evaluate.thresholds import predict
 from batchfact.evaluate.where import parse_where
+from batchfact.metadata import METADATA_KEY
 
 LABELS: dict[Any, int] = {1: CONSISTENT, "consistent": CONSISTENT, 0: INCONSISTENT, "inconsistent": INCONSISTENT}
 DEFAULT_THRESHOLD = 0.5
@@ -107,10 +109,11 @@ def read_run(file: str, columns: Columns, *, labels: str | None = None, where: s
     table = _read(dataset, columns, prefix, parse_where(where, names) if where else None, facts)
     rows = _rows(table, opened, columns, prefix)
     if labels is not None:
+        opened.require(columns.id, "--id-column")
         rows = _join(rows, file, labels, columns, notes)
     if not len(rows):
         raise UsageError(f"{file}: {'no row is left by --where' if where else 'there are no rows'}")
-    rows = _labelled(rows, file, notes)
+    rows = _labelled(rows, file, columns, notes)
     identity = {} if columns.score else facts.get("identity", {})
     return Run(
         file=file,
@@ -165,9 +168,17 @@ def read_gold(dataset: pads.Dataset, name: str, columns: Columns, *, num_rows: i
 
 
 def _require_verdicts(file: str, names: Sequence[str], prefix: str | None) -> None:
-    """Raises: UsageError where the file has no verdicts of batchfact, or has lost a column of them."""
+    """Raises: UsageError where the file has no verdicts of batchfact, or has lost their metadata or a column."""
+    if prefix is None and OutputOptions().column_prefix + _OWN[0] in names:
+        raise UsageError(
+            f"{file} has columns of batchfact, but no metadata of its run (key {METADATA_KEY!r} of the footer), which "
+            "whatever wrote it again left out; evaluate the run's own output, or name a column with --score-column"
+        )
     if prefix is None:
-        raise UsageError(f"{file} has no verdicts of batchfact; name the column with scores with --score-column")
+        raise UsageError(
+            f"{file} has no verdicts of batchfact: score it first with batchfact run, or name the column of another "
+            "system's scores with --score-column"
+        )
     lost = [prefix + name for name in _OWN if prefix + name not in names]
     if lost:
         raise UsageError(
@@ -217,8 +228,12 @@ def _read(
         scanner = dataset.scanner(columns=projected, filter=where, batch_size=_BATCH_ROWS)
         empty = pa.RecordBatch.from_pylist([], schema=scanner.projected_schema)
         return pa.Table.from_batches(map(_with_counts, itertools.chain([empty], scanner.to_batches())))
+    except pa.ArrowNotImplementedError as error:
+        raise UsageError(
+            f"--where compares values of different types ({error}); texts stand in quotes, numbers without"
+        ) from error
     except (OSError, pa.ArrowException) as error:
-        raise UsageError(f"the rows cannot be read or compared as asked: {error}") from error
+        raise UsageError(f"the rows cannot be read: {error}") from error
 
 
 def _with_counts(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -355,7 +370,8 @@ def _join(rows: Rows, file: str, labels: str, columns: Columns, notes: list[str]
     columns = _found(columns, dataset.schema, labels, notes)
     for name in (columns.id, columns.label):
         if name not in names and not (name == columns.label and columns.rating in names):
-            raise UsageError(f"--labels {labels} has no column {name!r}{nearest(name, names)}")
+            option = "--id-column" if name == columns.id else "--label-column"
+            raise UsageError(f"--labels {labels} has no column {name!r}{nearest(name, names)} ({option})")
     wanted = [columns.id, columns.label, columns.rating, columns.error_types]
     table = dataset.to_table(columns=[name for name in wanted if name in names])
     ids = _texts(table, columns.id, None).tolist()
@@ -377,14 +393,17 @@ def _join(rows: Rows, file: str, labels: str, columns: Columns, notes: list[str]
     return msgspec.structs.replace(rows, gold=gold, ratings=ratings, error_types=types)
 
 
-def _labelled(rows: Rows, file: str, notes: list[str]) -> Rows:
+def _labelled(rows: Rows, file: str, columns: Columns, notes: list[str]) -> Rows:
     """The rows that have a gold label or a rating.
 
     Raises: NothingLabelledError if there are none.
     """
     usable = (rows.gold != NONE) | ~np.isnan(rows.ratings)
     if not usable.any():
-        raise NothingLabelledError(f"{file}: no row has a label or a rating")
+        raise NothingLabelledError(
+            f"{file}: no row has a label (column {columns.label!r}) or a human score (column {columns.rating!r}); name "
+            "others with --label-column or --rating-column, or give a file with id and label with --labels"
+        )
     if not usable.all():
         notes.append(f"{file}: {np.sum(~usable):,} rows without a label are left out")
     return rows.select(usable)
