@@ -12,10 +12,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import anyio
 import psutil
 import pyarrow.parquet as pq
 import pytest
 
+from batchfact import pipeline
 from batchfact.compare.experiment import Experiment, read_experiment
 from batchfact.compare.layouts import MAIN_TITLE
 from batchfact.comparing import Done, list_cells, run_experiment
@@ -25,6 +27,7 @@ from batchfact.evaluate.metrics import Measured, Spread
 from batchfact.evaluate.reading import Columns, read_run
 from batchfact.metadata import read_description
 from batchfact.run_log import read_log
+from batchfact.settings import make_config
 from batchfact.toml_text import toml_lines
 from tests.pipeline.command_line import PAIRS, CommandLine, rows, verdicts
 
@@ -120,7 +123,8 @@ def test_cells_that_can_use_one_engine_share_it_and_score_as_they_would_alone(
     assert num_starts() == 2
 
     for paradigm in ("summ-nli", "sent-nli"):
-        cli.run("in.parquet", f"{paradigm}.parquet", "--paradigm", paradigm)
+        options = {"engine": "fake", "model": str(cli.model), "paradigm": paradigm}
+        anyio.run(pipeline.run, make_config(("in.parquet",), f"{paradigm}.parquet", options))
         assert [verdicts(cell) for cell in cells(paradigm)] == [verdicts(Path(f"{paradigm}.parquet"))] * 2
     counted = [read_description(pq.read_schema(cell).metadata)["throughput"] for cell in cells()]
     assert [each["rows"] for each in counted] == [10] * 4
@@ -152,7 +156,7 @@ def test_what_ends_the_process_ends_one_cell(cli: CommandLine, make_input: Any, 
 def test_only_narrows_the_grid_and_the_data(make_input: Any, experiment: WriteExperiment) -> None:
     for name in ("a", "b"):
         make_input(PAIRS[:4], f"{name}.parquet", label=[1, 0] * 2)
-    grid = '[[grid]]\nparadigm = ["summ-nli", "sent-nli"]\nwindow-sentences = [1, 2]'
+    grid = '[[grid]]\nparadigm = ["summ-nli", "sent-nli"]\nthreshold = [0.5, 0.3]'
     experiment(grid, data=["a.parquet", "b.parquet"])
 
     def left(*only: str) -> list[str]:
@@ -160,12 +164,12 @@ def test_only_narrows_the_grid_and_the_data(make_input: Any, experiment: WriteEx
         return [f"{line.dataset} {line.system.removeprefix('fake-model ')}" for line in lines]
 
     assert len(left()) == 8
-    assert left("paradigm=summ-nli", "window_sentences=1", "data=b") == ["b summ-nli"]
-    assert left("paradigm=summ-nli", "paradigm=sent-nli", "window-sentences=2", "data=a") == [
-        "a summ-nli window sentences 2",
-        "a sent-nli window sentences 2",
+    assert left("paradigm=summ-nli", "threshold=0.5", "data=b") == ["b summ-nli"]
+    assert left("paradigm=summ-nli", "paradigm=sent-nli", "threshold=0.3", "data=a") == [
+        "a summ-nli threshold 0.3",
+        "a sent-nli threshold 0.3",
     ]
-    assert len(left("label-mode=probability")) == 8  # a default
+    assert len(left("label_mode=probability")) == 8  # a default
     for word, message in {
         "paradigm=sum-nli": "--only paradigm=sum-nli: there is none; there are sent-nli, summ-nli; did you mean 'summ",
         "paradigms=summ-nli": "there is no option 'paradigms' of run; did you mean 'paradigm'?",
