@@ -6,7 +6,6 @@ were. Everything about the page itself is in `batchfact.report`.
 
 from __future__ import annotations
 
-import math
 import os
 import posixpath
 from collections.abc import Mapping, Sequence
@@ -100,10 +99,9 @@ def make_html(file: ScoredFiles, name: str, max_rows: int) -> tuple[str, int]:
     """The page, and the number of rows that it lists."""
     tally = Tally()
     kept: list[ScoredRow] = []
-    step = math.ceil(file.num_rows / max_rows)
     for row, usage in file.rows():
         tally.add(row, usage)
-        if row.row % step == 0:
+        if row.row * max_rows % file.num_rows < max_rows:  # of every so many rows one, and max_rows in all
             kept.append(row)
     listing = list_rows(kept, MAX_PAGE_BYTES - _REST_BYTES)
     page = Page(
@@ -140,7 +138,7 @@ def _lead(file: ScoredFiles) -> str:
     identity, fold = file.metadata.get("identity", {}), file.metadata.get("fold", {})
     words = [identity.get("model"), identity.get("paradigm")]
     words += ["with reasoning" if identity.get("reasoning") else None]
-    words += [f"threshold {fold['threshold']:g}" if "threshold" in fold else None]
+    words += [f"threshold {fold['threshold']:.3g}" if "threshold" in fold else None]
     words += [f"{file.num_rows:,} rows"]
     words += [f"{len(file.shards):,} files"] if len(file.shards) > 1 else []
     return " · ".join(str(word) for word in words if word)

@@ -28,6 +28,9 @@ TITLE = "Against gold labels"
 _LAST_OPEN = "Scores"
 """The tables up to this one are open on the page; those after it are folded."""
 
+_MOST_COLUMNS = 4
+"""A line of more is shown as a column, which no screen cuts."""
+
 _LEFT_OUT = ("Rows by status",)
 """What the overview shows already."""
 
@@ -72,10 +75,14 @@ def _table(table: Measured, *, is_folded: bool) -> Table:
     heads = [*rendering.keys_of(alone), *table.columns]
     rows = rendering.cells_of(alone)
     filled = [place for place in range(len(heads)) if any(row[place] for row in rows)]
+    columns = tuple(heads[place] for place in filled)
+    lines = tuple(tuple(row[place] for place in filled) for row in rows)
+    if len(lines) == 1 and len(columns) > _MOST_COLUMNS:  # one system on many data sets
+        columns, lines = ("data set", ""), tuple(zip(columns, lines[0], strict=True))
     return Table(
         title=table.title,
-        columns=tuple(heads[place] for place in filled),
-        rows=tuple(tuple(row[place] for place in filled) for row in rows),
+        columns=columns,
+        rows=lines,
         note=" ".join([*rendering.reasons_of(alone), *table.notes]),
         is_folded=is_folded,
     )

@@ -28,7 +28,7 @@ FORMATS = ("png", "svg")
 STYLE = {
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "axes.prop_cycle": f"cycler('color', {list(COLOURS)})",
+    "axes.prop_cycle": f"cycler('linestyle', ['-', '--']) * cycler('color', {list(COLOURS)})",
     "font.size": 9,
     "svg.hashsalt": "batchfact",  # the same evaluation gives the same file
 }
