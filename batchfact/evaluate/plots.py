@@ -23,7 +23,7 @@ from batchfact.evaluate.metrics import CONSISTENT, INCONSISTENT, NONE, Absent, M
 from batchfact.evaluate.runs import Run
 from batchfact.evaluate.tables import shot_series
 
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#5f6b7a")
 FORMATS = ("png", "svg")
 STYLE = {
     "axes.spines.top": False,
