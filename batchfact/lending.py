@@ -26,7 +26,7 @@ class EngineLender:
     """Holds at most one engine, in a task of `tasks`, until another one is needed or `close` is called."""
 
     def __init__(self, tasks: TaskGroup, log_file: Path) -> None:
-        """`log_file`: where the engines' own log goes, whichever run needs them."""
+        """`log_file`: where the engines' own log goes, whichever run needs them, unless it is for the terminal."""
         self._tasks = tasks
         self._log_file = log_file
         self._engine: SupervisedEngine | None = None
@@ -41,7 +41,8 @@ class EngineLender:
 
         Raises: as `supervised`.
         """
-        wanted = (factory, msgspec.structs.replace(spec, log_file=self._log_file))
+        log_file = None if spec.log_file is None else self._log_file
+        wanted = (factory, msgspec.structs.replace(spec, log_file=log_file))
         if self._engine is None or self._engine.is_given_up or self._held != wanted:
             await self.close()
             if self._held != wanted:

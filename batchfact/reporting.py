@@ -85,7 +85,8 @@ def write_report(
 
 
 def _beside(given: Sequence[str]) -> str:
-    if len(given) > 1 or any(sign in given[0] for sign in "*?["):
+    is_pattern = any(sign in given[0] for sign in "*?[") and not Path(given[0]).exists()
+    if len(given) > 1 or is_pattern:
         raise UsageError("several files were named: say with --output what the page is to be called")
     return f"{posixpath.splitext(given[0].rstrip('/'))[0]}.html"  # a Path would take the slashes out of a URI
 
