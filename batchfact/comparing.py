@@ -54,7 +54,7 @@ def run_experiment(experiment: Experiment, *, tell: Callable[[str], None]) -> Do
     """
     trials = _trials(experiment, may_fetch=True)
     cells = {cell.output: cell for trial in trials for cell in trial.cells if cell.problem is None}
-    failed = run_cells(tuple(cells.values()), id_column=experiment.columns.id, tell=tell)
+    failed = run_cells(tuple(cells.values()), experiment.results, id_column=experiment.columns.id, tell=tell)
     compared = compare(trials, failed, experiment.columns)
     done = Done(
         tables=comparison_tables(compared),
@@ -67,7 +67,7 @@ def run_experiment(experiment: Experiment, *, tell: Callable[[str], None]) -> Do
 
 
 def _trials(experiment: Experiment, *, may_fetch: bool) -> Sequence[Trial]:
-    data_sets = find_data_sets(experiment.data, experiment.columns, limit=experiment.limit)
+    data_sets = find_data_sets(experiment.data, experiment.columns, limit=experiment.limit, only=experiment.only)
     return make_trials(experiment, data_sets, may_fetch=may_fetch)
 
 

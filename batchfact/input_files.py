@@ -60,13 +60,31 @@ def find_inputs(given: Sequence[str], *, document_column: str, summary_column: s
     Raises: UsageError for a missing, cut or foreign file, shards of different schemas, and a column that is missing,
         doubled or holds no text.
     """
+    files, is_folder = _list(given)
+    footers = _read_footers(files, {document_column, summary_column})
+    _check_schemas(files, [footer.schema for footer in footers], document_column, summary_column)
+    return Inputs(_shards(files, footers), footers[0].schema, is_folder)
+
+
+def find_files(given: Sequence[str]) -> list[tuple[Shard, pa.Schema]]:
+    """The files behind some paths, folders, globs and URIs, checked by their footers, each with its own schema.
+
+    Raises: UsageError for a missing, cut or foreign file, and one that is there twice.
+    """
+    files, _ = _list(given)
+    footers = _read_footers(files, set())
+    return list(zip(_shards(files, footers), [footer.schema for footer in footers], strict=True))
+
+
+def _list(given: Sequence[str]) -> tuple[list[tuple[pafs.FileSystem, str]], bool]:
+    """The files in reading order, and whether they count as a folder."""
     found = [_find(each) for each in given]
     files = [(each.filesystem, path) for each in found for path in each.paths]
     _refuse_doubles(files)
-    columns = {document_column, summary_column}
-    with ThreadPoolExecutor(max_workers=8) as threads:
-        footers = list(threads.map(lambda file: _read_footer(file[0], file[1], columns), files))
-    _check_schemas(files, [footer.schema for footer in footers], document_column, summary_column)
+    return files, len(files) > 1 or any(each.is_folder for each in found)
+
+
+def _shards(files: list[tuple[pafs.FileSystem, str]], footers: Sequence[_Footer]) -> list[Shard]:
     shards, first_row = [], 0
     for (filesystem, path), name, footer in zip(files, _names([path for _, path in files]), footers, strict=True):
         shards.append(
@@ -83,32 +101,7 @@ def find_inputs(given: Sequence[str], *, document_column: str, summary_column: s
             )
         )
         first_row += footer.rows
-    return Inputs(shards, footers[0].schema, len(files) > 1 or any(each.is_folder for each in found))
-
-
-def find_file(given: str) -> tuple[Shard, pa.Schema]:
-    """One Parquet file, checked by its footer, with its schema.
-
-    Raises: UsageError for a missing, cut or foreign file, and for what names several: a folder or a glob.
-    """
-    found = _find(given)
-    if found.is_folder:
-        shown = found.paths[0] if len(found.paths) == 1 else f"{found.paths[0]} (there are {len(found.paths):,})"
-        raise UsageError(f"{given} names a folder of shards, and one file is needed; name one of them, such as {shown}")
-    (path,) = found.paths
-    footer = _read_footer(found.filesystem, path, set())
-    shard = Shard(
-        filesystem=found.filesystem,
-        path=path,
-        name=posixpath.basename(path),
-        rows=footer.rows,
-        first_row=0,
-        bytes=footer.bytes,
-        text_bytes=footer.text_bytes,
-        plain_text_bytes=footer.plain_text_bytes,
-        footer=footer.digest,
-    )
-    return shard, footer.schema
+    return shards
 
 
 def list_files(given: str) -> tuple[pafs.FileSystem, list[str]]:
@@ -263,6 +256,11 @@ class _Footer(NamedTuple):
     text_bytes: int
     plain_text_bytes: int
     digest: str
+
+
+def _read_footers(files: list[tuple[pafs.FileSystem, str]], columns: set[str]) -> list[_Footer]:
+    with ThreadPoolExecutor(max_workers=8) as threads:
+        return list(threads.map(lambda file: _read_footer(file[0], file[1], columns), files))
 
 
 def _read_footer(filesystem: pafs.FileSystem, path: str, columns: set[str]) -> _Footer:

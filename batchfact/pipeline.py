@@ -25,6 +25,7 @@ from batchfact.config import RunConfig
 from batchfact.errors import TooManyUnscoredError, root_cause
 from batchfact.grouping import group_pairs
 from batchfact.journal import Journal, pending
+from batchfact.lending import EngineSource
 from batchfact.metrics import served
 from batchfact.paradigms.fold import decides, fold_outcome
 from batchfact.preparation import Prepared
@@ -55,11 +56,14 @@ class RunReport(Struct, frozen=True, kw_only=True):
     journal: Path
 
 
-async def run(config: RunConfig, *, watch: Callable[[Progress], None] = lambda _: None) -> RunReport:
+async def run(
+    config: RunConfig, *, watch: Callable[[Progress], None] = lambda _: None, engines: EngineSource = supervised
+) -> RunReport:
     """Score every row of the inputs and write the output.
 
     Args:
         watch: called once with the run's counters, before any work; a display reads them from then on.
+        engines: where the engine comes from, once a row needs it.
 
     Raises:
         UsageError: before any model loads.
@@ -81,7 +85,7 @@ async def run(config: RunConfig, *, watch: Callable[[Progress], None] = lambda _
             progress.warn(warning)
         try:
             async with stopping.listening():
-                await _score(prepared, journal, progress, stopping)
+                await _score(prepared, journal, progress, stopping, engines)
                 progress.begin("writing the output")
                 totals = await anyio.to_thread.run_sync(_merge, prepared, journal, progress, stopping)
         except BaseExceptionGroup as group:
@@ -127,7 +131,9 @@ def _recorded(prepared: Prepared, progress: Progress) -> Iterator[None]:
             progress.warn(f"the log in {prepared.journal} is not complete: {log.fault}")
 
 
-async def _score(prepared: Prepared, journal: Journal, progress: Progress, stopping: Stopping) -> None:
+async def _score(
+    prepared: Prepared, journal: Journal, progress: Progress, stopping: Stopping, engines: EngineSource
+) -> None:
     config = prepared.config
     committer = Committer(
         journal,
@@ -143,7 +149,7 @@ async def _score(prepared: Prepared, journal: Journal, progress: Progress, stopp
         with stopping.scope:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(produce, items, send_items)
-                tasks.start_soon(_answer, prepared, items_to_answer, send_outcomes, progress)
+                tasks.start_soon(_answer, prepared, items_to_answer, send_outcomes, progress, engines)
 
     try:
         async with anyio.create_task_group() as tasks:
@@ -203,6 +209,7 @@ async def _answer(
     groups: MemoryObjectReceiveStream[Item],
     outcomes: MemoryObjectSendStream[Outcome],
     progress: Progress,
+    engines: EngineSource,
 ) -> None:
     """Start the engine when the first document group arrives: a finished journal needs none."""
     method = prepared.method
@@ -214,7 +221,7 @@ async def _answer(
             progress.begin("starting the engine")
             assembler = Assembler(method.tokenizer)
             await anyio.to_thread.run_sync(preparation.prove_joins, assembler, method, item)
-            async with supervised(method.engine, method.spec, progress, limits(prepared.config)) as engine:
+            async with engines(method.engine, method.spec, progress, limits(prepared.config)) as engine:
                 progress.engine_ready_at = time.monotonic()
                 scheduler = Scheduler(
                     engine,

@@ -32,7 +32,7 @@ from batchfact.paradigms.program import Paradigm, Running
 from batchfact.paradigms.shots import held_out
 from batchfact.prompts.loader import PromptBook, shipped_texts
 from batchfact.records import DocumentGroup, Outcome, Template
-from batchfact.run_log import incidents
+from batchfact.run_log import incidents, throughput
 from batchfact.settings import fitted_otherwise, method_facts, reasons, unfit
 from batchfact.sink import check_output
 from batchfact.source import Source, open_source
@@ -95,9 +95,8 @@ def prepare(config: RunConfig) -> Prepared:
         num_rows=config.runtime.limit,
         restart=config.runtime.restart,
     )
-    compiles = _compiles(config, source.num_bytes * num_rows / max(source.num_rows, 1))
     log_file = None if config.runtime.verbose else journal / "engine.log"
-    method = prepare_method(config, log_file=log_file, compiles=compiles, source=source)
+    method = prepare_method(config, log_file=log_file, compiles=compiles(config, source, num_rows), source=source)
     return Prepared(
         config=config,
         source=source,
@@ -219,9 +218,10 @@ def make_prompts(identity: Identity, entry: ModelEntry | None, tokenizer: Tokeni
     return prompts
 
 
-def _compiles(config: RunConfig, num_bytes: float) -> bool:
+def compiles(config: RunConfig, source: Source, num_rows: int) -> bool:
     """Whether to compile the model; by itself only for long runs, and where there is a C++ compiler for it."""
     if config.runtime.compile == "auto":
+        num_bytes = source.num_bytes * num_rows / max(source.num_rows, 1)
         return num_bytes > COMPILE_BYTES and shutil.which("g++") is not None
     return config.runtime.compile == "on"
 
@@ -311,9 +311,14 @@ def _runtime_facts(prepared: Prepared) -> dict[str, Any]:
 
 def metadata(prepared: Prepared) -> dict[str, Any]:
     """What the output file says about how it was made."""
-    config = prepared.config
+    config, journal = prepared.config, prepared.journal
     return describe_run(
-        prepared.method.identity, config.fold, config.columns, _runtime_facts(prepared), incidents(prepared.journal)
+        prepared.method.identity,
+        config.fold,
+        config.columns,
+        _runtime_facts(prepared),
+        incidents(journal),
+        throughput(journal),
     )
 
 

@@ -11,7 +11,7 @@ from batchfact.errors import UsageError
 from batchfact.journal import Journal, default_folder, read_run
 from batchfact.metadata import describe_run
 from batchfact.run_file import RunFile
-from batchfact.run_log import incidents
+from batchfact.run_log import incidents, throughput
 from batchfact.settings import fitted_otherwise, make_config
 from batchfact.sink import Totals, check_output, merge
 from batchfact.source import open_source
@@ -74,7 +74,12 @@ def reduce_journal(
             config.fold,
             config.columns,
             describe_run(
-                identity, config.fold, config.columns, {**runtime, "inputs": config.inputs}, incidents(folder)
+                identity,
+                config.fold,
+                config.columns,
+                {**runtime, "inputs": config.inputs},
+                incidents(folder),
+                throughput(folder),
             ),
             limit=runtime.get("limit"),
         )

@@ -1,21 +1,22 @@
-"""What `batchfact report` does: a scored file in, an HTML page out.
+"""What `batchfact report` does: scored files of one method in, an HTML page out.
 
-It reads the file once, counts every row, keeps those that the page lists, and says in words what the run's settings
+It reads them once, counts every row, keeps those that the page lists, and says in words what the run's settings
 were. Everything about the page itself is in `batchfact.report`.
 """
 
 from __future__ import annotations
 
-import math
 import os
 import posixpath
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow.fs as pafs
 from msgspec import Struct
 
+from batchfact.durations import duration
 from batchfact.errors import RunFailedError, UsageError
 from batchfact.input_files import open_filesystem
 from batchfact.output_files import check_folder, output_kind, whole_output
@@ -25,7 +26,8 @@ from batchfact.report.page import Page, Section, Settings, Table, Tile, render
 from batchfact.report.rows import ScoredRow
 from batchfact.report.tally import CONFIDENCE, Ranked, Tally
 from batchfact.reporting_metrics import measured
-from batchfact.scored_file import ColumnOptions, ScoredFile, open_scored
+from batchfact.run_log import Throughput
+from batchfact.scored_file import ColumnOptions, ScoredFiles, open_scored
 
 MAX_PAGE_BYTES = 25_000_000
 """A page stays below it: browsers open that at once, and it can be sent by mail."""
@@ -44,7 +46,7 @@ _SECTIONS = (
 
 
 class Written(Struct, frozen=True, kw_only=True):
-    """What the page holds: rows in the file, rows in its list, and its size."""
+    """What the page holds: rows in the files, rows in its list, and its size."""
 
     rows: int
     listed: int
@@ -53,25 +55,26 @@ class Written(Struct, frozen=True, kw_only=True):
 
 
 def write_report(
-    given: str, output: str | None, options: ColumnOptions, *, max_rows: int = 10_000, force: bool = False
+    given: Sequence[str], output: str | None, options: ColumnOptions, *, max_rows: int = 10_000, force: bool = False
 ) -> tuple[str, Written]:
-    """Write a scored file's report.
+    """Write a report of scored files.
 
     Args:
-        output: where to; None is beside the file, with the ending `.html`.
+        given: a file or a folder of shards, or several of one run, or of several runs by the same method.
+        output: where to; None is beside the one file or folder, with the ending `.html`.
         max_rows: of larger files evenly spaced rows are listed; all rows are counted.
         force: write over an output that exists.
     Returns: where it was written, and what it holds.
     Raises:
-        UsageError: the file, a column or the output cannot be used.
-        RunFailedError: the file cannot be read, or the page not written.
+        UsageError: a file, a column or the output cannot be used.
+        RunFailedError: a file cannot be read, or the page not written.
     """
     if max_rows < 1:
         raise UsageError(f"--max-rows must be at least 1, got {max_rows}")
     file = open_scored(given, options)
-    target = output or f"{posixpath.splitext(given)[0]}.html"  # a Path would take the slashes out of a URI
+    target = output or _beside(given)
     filesystem, path = _check_output(target, file, force=force)
-    html, listed = make_html(file, Path(given).name, max_rows)
+    html, listed = make_html(file, _title(given), max_rows)
     content = html.encode()
     try:
         with whole_output(filesystem, path) as temporary, filesystem.open_output_stream(temporary) as stream:
@@ -81,21 +84,32 @@ def write_report(
     return target, Written(rows=file.num_rows, listed=listed, bytes=len(content), warnings=file.warnings)
 
 
-def make_html(file: ScoredFile, name: str, max_rows: int) -> tuple[str, int]:
+def _beside(given: Sequence[str]) -> str:
+    is_pattern = any(sign in given[0] for sign in "*?[") and not Path(given[0]).exists()
+    if len(given) > 1 or is_pattern:
+        raise UsageError("several files were named: say with --output what the page is to be called")
+    return f"{posixpath.splitext(given[0].rstrip('/'))[0]}.html"  # a Path would take the slashes out of a URI
+
+
+def _title(given: Sequence[str]) -> str:
+    more = f" and {len(given) - 1} more" if len(given) > 1 else ""
+    return f"{Path(given[0]).name}{more}"
+
+
+def make_html(file: ScoredFiles, name: str, max_rows: int) -> tuple[str, int]:
     """The page, and the number of rows that it lists."""
     tally = Tally()
     kept: list[ScoredRow] = []
-    step = math.ceil(file.num_rows / max_rows)
     for row, usage in file.rows():
         tally.add(row, usage)
-        if row.row % step == 0:
+        if row.row * max_rows % file.num_rows < max_rows:  # of every so many rows one, and max_rows in all
             kept.append(row)
     listing = list_rows(kept, MAX_PAGE_BYTES - _REST_BYTES)
     page = Page(
         source=name,
         lead=_lead(file),
         notes=_notes(file),
-        tiles=_tiles(tally),
+        tiles=_tiles(tally, _throughput(file)),
         sections=_sections(file, tally),
         settings=_settings(file.metadata),
         listing=listing,
@@ -104,9 +118,9 @@ def make_html(file: ScoredFile, name: str, max_rows: int) -> tuple[str, int]:
     return render(page), listing.num_rows
 
 
-def _check_output(output: str, file: ScoredFile, *, force: bool) -> tuple[pafs.FileSystem, str]:
+def _check_output(output: str, file: ScoredFiles, *, force: bool) -> tuple[pafs.FileSystem, str]:
     filesystem, path = open_filesystem(output)
-    if os.path.realpath(path) == os.path.realpath(file.path):
+    if os.path.realpath(path) in {os.path.realpath(shard.path) for shard in file.shards}:
         raise UsageError(f"report {output} is the scored file itself; name another output")
     kind = output_kind(filesystem, path, output)
     if kind == pafs.FileType.Directory:
@@ -121,23 +135,24 @@ def _check_output(output: str, file: ScoredFile, *, force: bool) -> tuple[pafs.F
 # What the page says
 
 
-def _lead(file: ScoredFile) -> str:
+def _lead(file: ScoredFiles) -> str:
     identity, fold = file.metadata.get("identity", {}), file.metadata.get("fold", {})
     words = [identity.get("model"), identity.get("paradigm")]
     words += ["with reasoning" if identity.get("reasoning") else None]
-    words += [f"threshold {fold['threshold']:g}" if "threshold" in fold else None]
+    words += [f"threshold {fold['threshold']:.3g}" if "threshold" in fold else None]
     words += [f"{file.num_rows:,} rows"]
+    words += [f"{len(file.shards):,} files"] if len(file.shards) > 1 else []
     return " · ".join(str(word) for word in words if word)
 
 
-def _notes(file: ScoredFile) -> tuple[str, ...]:
+def _notes(file: ScoredFiles) -> tuple[str, ...]:
     notes = [f"{warning[0].upper()}{warning[1:]}." for warning in file.warnings]
     if file.metadata.get("early_exit"):
         notes.append("Scored with --early-exit: labels are final, but scores are only upper bounds.")
     return tuple(notes)
 
 
-def _tiles(tally: Tally) -> tuple[Tile, ...]:
+def _tiles(tally: Tally, throughput: Sequence[Throughput]) -> tuple[Tile, ...]:
     usage = tally.usage
     unsupported = tally.findings["inconsistent"]
     gold = tally.gold.total()
@@ -151,17 +166,43 @@ def _tiles(tally: Tally) -> tuple[Tile, ...]:
         Tile(
             "Tokens a summary", f"{usage.prompt / tally.rows:,.0f}", f"and {usage.output / tally.rows:,.1f} generated"
         ),
+        *_speed_tiles(throughput),
     )
 
 
-def _sections(file: ScoredFile, tally: Tally) -> tuple[Section, ...]:
+def _throughput(file: ScoredFiles) -> tuple[Throughput, ...]:
+    """What each run took that the files are of: shards of one run say it alike."""
+    runs = {
+        msgspec.json.encode([each.get("inputs"), each["throughput"]]): each["throughput"]
+        for each in file.descriptions
+        if each.get("throughput")
+    }
+    return tuple(msgspec.convert(each, Throughput) for each in runs.values())
+
+
+def _speed_tiles(throughput: Sequence[Throughput]) -> tuple[Tile, ...]:
+    """What the runs took; nothing where no file says it."""
+    if not throughput:
+        return ()
+    scoring_s, duration_s = sum(each.scoring_s for each in throughput), sum(each.duration_s for each in throughput)
+    pairs, runs = sum(each.rows for each in throughput), sum(each.runs for each in throughput)
+    tokens = sum(each.prompt_tokens for each in throughput)
+    over = f", over {runs} runs" if runs > 1 else ""
+    return (
+        Tile("Pairs a second", f"{pairs / scoring_s:,.2f}", f"{pairs:,} pairs, start-up left out{over}"),
+        Tile("Time", duration(duration_s), f"{duration(scoring_s)} of it scoring"),
+        Tile("Prompt tokens a second", f"{tokens / scoring_s:,.0f}", "cached ones included"),
+    )
+
+
+def _sections(file: ScoredFiles, tally: Tally) -> tuple[Section, ...]:
     ranking = tally.ranking()
     tables = (_ranking_table(ranking),) if ranking else ()
     overview = Section(title="Overview", plots=_plots(file, tally, ranking), tables=tables)
     return (overview, measured(file)) if tally.gold else (overview,)
 
 
-def _plots(file: ScoredFile, tally: Tally, ranking: Sequence[Ranked]) -> tuple[Plot, ...]:
+def _plots(file: ScoredFiles, tally: Tally, ranking: Sequence[Ranked]) -> tuple[Plot, ...]:
     plots = [verdict_plot(tally.labels, tally.statuses)]
     if tally.scores:
         plots.append(score_plot(tally.scores, file.metadata.get("fold", {}).get("threshold")))

@@ -30,8 +30,8 @@ Seconds = Annotated[float, Meta(ge=0)]
 class Event(Struct, frozen=True, kw_only=True):
     """One line as it is read back: the facts that are read by programs. Lines hold more, for people.
 
-    `rows` are those of the input in `run_started`, and of one part in `committed`; the counts beside it are the run's
-    so far. `scoring_s` are seconds since the engine was ready.
+    `rows` are those of the input in `run_started`, and of one part in `committed`; the counts and tokens beside it are
+    the run's so far. `scoring_s` are seconds since the engine was ready.
     """
 
     event: str
@@ -41,6 +41,9 @@ class Event(Struct, frozen=True, kw_only=True):
     committed: Count = 0
     statuses: dict[str, Count] = {}
     labels: dict[str, Count] = {}
+    prompt_tokens: Count = 0
+    cached_tokens: Count = 0
+    output_tokens: Count = 0
     scoring_s: Seconds = 0.0
     exit_code: int | None = None
     message: str | None = None
@@ -115,6 +118,47 @@ def incidents(folder: Path) -> dict[str, int]:
     """How often an engine was started again, and a request given up that ended it, in all runs on the journal."""
     counts = Counter(event.event for event in read_log(folder))
     return {"engine_restarts": counts["engine_restarting"], "requests_given_up": counts["request_given_up"]}
+
+
+class Throughput(Struct, frozen=True, kw_only=True):
+    """What the runs on a journal took that started an engine, each up to its last commit.
+
+    `rows` and tokens are those of these runs: of a row that was asked again each time. `duration_s` is from each run's
+    start, `scoring_s` without the engine's start-up.
+    """
+
+    runs: int
+    rows: int
+    duration_s: float
+    scoring_s: float
+    pairs_per_s: float
+    prompt_tokens: int
+    cached_tokens: int
+    output_tokens: int
+
+
+def throughput(folder: Path) -> Throughput | None:
+    """Summed over all runs; None where the log holds none that scored."""
+    last: list[Event] = []
+    for event in read_log(folder):
+        if event.event == "run_started":
+            last.append(event)
+        elif event.event == "committed" and last:
+            last[-1] = event
+    scored = [event for event in last if event.scoring_s > 0 and event.committed]
+    if not scored:
+        return None
+    rows, scoring_s = sum(event.committed for event in scored), sum(event.scoring_s for event in scored)
+    return Throughput(
+        runs=len(scored),
+        rows=rows,
+        duration_s=round(sum(event.elapsed_s for event in scored), 3),
+        scoring_s=round(scoring_s, 3),
+        pairs_per_s=round(rows / scoring_s, 3),
+        prompt_tokens=sum(event.prompt_tokens for event in scored),
+        cached_tokens=sum(event.cached_tokens for event in scored),
+        output_tokens=sum(event.output_tokens for event in scored),
+    )
 
 
 def is_held(folder: Path) -> bool | None:

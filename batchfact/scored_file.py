@@ -1,6 +1,6 @@
 """A scored Parquet file as rows, with findings and texts: the report's only reader.
 
-A path and the names of columns flow in; `ScoredRow`s with their token counts flow out, a bounded batch at a time. It
+Paths and the names of columns flow in; `ScoredRow`s with their token counts flow out, a bounded batch at a time. It
 knows nothing of what is made of them; the evaluation reads arrays instead (`evaluate/reading.py`). Everything that is
 wrong with the file as a whole is found before a row is read.
 """
@@ -8,7 +8,7 @@ wrong with the file as a whole is found before a row is read.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -17,11 +17,12 @@ import pyarrow.parquet as pq
 from msgspec import Struct
 
 from batchfact.errors import UsageError, nearest
+from batchfact.evaluate.opening import check_one_method
 from batchfact.evaluate.reading import SUMMARIZER_NAMES, listed_types
-from batchfact.input_files import Shard, check_text_column, find_file
+from batchfact.input_files import Shard, check_text_column, find_files
+from batchfact.metadata import read_description
 from batchfact.records import Label, Usage
 from batchfact.report.rows import ScoredRow, ShownFinding
-from batchfact.sink import METADATA_KEY
 from batchfact.source import Source
 
 _OWN = ("label", "score", "status", "message", "findings", "tokens")
@@ -30,6 +31,7 @@ _OWN = ("label", "score", "status", "message", "findings", "tokens")
 _FOUND_BY_NAME: Mapping[str, tuple[str, ...]] = {
     "id": ("id",),
     "label": ("label",),
+    "rating": ("score",),
     "summarizer": SUMMARIZER_NAMES,
     "dataset": ("dataset",),
     "error-types": ("error_types",),
@@ -55,6 +57,7 @@ class ColumnOptions(Struct, frozen=True, kw_only=True):
     document: str | None = None
     summary: str | None = None
     label: str | None = None
+    rating: str | None = None
     summarizer: str | None = None
     dataset: str | None = None
     error_types: str | None = None
@@ -67,54 +70,59 @@ class _Columns(NamedTuple):
     document: str | None
     id: str | None
     label: str | None
+    rating: str | None
     summarizer: str | None
     dataset: str | None
     error_types: str | None
 
 
-class ScoredFile:
-    """A checked file; `metadata` is what `metadata.describe_run` said of the run, empty where the file lost it."""
+class ScoredFiles:
+    """Checked files of one method, in reading order.
+
+    `metadata` is what `metadata.describe_run` said of the first one, empty where it lost it; `descriptions` are those
+    of all of them.
+    """
 
     def __init__(
         self,
-        given: str,
-        shard: Shard,
-        schema: pa.Schema,
-        metadata: Mapping[str, Any],
+        given: Sequence[str],
+        found: Sequence[tuple[Shard, pa.Schema]],
         columns: _Columns,
         warnings: tuple[str, ...] = (),
     ) -> None:
-        self.given = given
-        self.path = shard.path
-        self.num_rows = shard.rows
-        self.metadata = metadata
+        self.given = tuple(given)
+        self.shards = tuple(shard for shard, _ in found)
+        self.num_rows = sum(shard.rows for shard in self.shards)
+        self.descriptions = tuple(read_description(schema.metadata) for _, schema in found)
+        self.metadata = self.descriptions[0]
         self.columns = columns
         self.warnings = warnings
-        self._shard = shard
         self._source = Source(
-            [shard],
-            schema,
+            self.shards,
+            found[0][1],
             document_column=columns.document or columns.summary,
             summary_column=columns.summary,
-            is_folder=False,
+            is_folder=len(found) > 1,
         )
 
     def rows(self) -> Iterator[tuple[ScoredRow, Usage]]:
-        """Each row with what it cost, in the file's order.
+        """Each row with what it cost, in the files' order.
 
         Raises:
             UsageError: a column does not hold what batchfact writes.
-            RunFailedError: the file cannot be read after all.
+            RunFailedError: a file cannot be read after all.
         """
         first = 0
-        for batch in self._source.batches(self._shard):
-            try:
-                yield from self._decode(batch, first)
-            except msgspec.ValidationError as error:
-                raise UsageError(
-                    f"{self.path} does not hold what batchfact writes: {error} in the columns {self.columns.prefix}..."
-                ) from error
-            first += batch.num_rows
+        for shard in self.shards:
+            for batch in self._source.batches(shard):
+                try:
+                    yield from self._decode(batch, first)
+                except msgspec.ValidationError as error:
+                    raise UsageError(
+                        f"{shard.path} does not hold what batchfact writes: {error} in the columns "
+                        f"{self.columns.prefix}..."
+                    ) from error
+                first += batch.num_rows
 
     def _decode(self, batch: pa.RecordBatch, first: int) -> Iterator[tuple[ScoredRow, Usage]]:
         columns = self.columns
@@ -143,16 +151,49 @@ class ScoredFile:
             yield row, msgspec.convert(own["tokens"][index] or {}, Usage)
 
 
-def open_scored(given: str, options: ColumnOptions) -> ScoredFile:
-    """Find and check a scored file.
+def open_scored(given: Sequence[str], options: ColumnOptions) -> ScoredFiles:
+    """Find and check scored files: those of one run, or of several by the same method.
 
-    Raises: UsageError for a file that is missing, cut, not Parquet, without rows or without the verdict's columns, for
-        a folder, and for a column that was named and is not there.
+    Raises: UsageError for a file that is missing, cut, not Parquet or without the verdict's columns, for files without
+        rows or of different methods, for a shard that is there twice, and for a column that was named and is not there.
     """
-    shard, schema = find_file(given)
-    metadata = _read_metadata(schema)
-    if not shard.rows:
-        raise UsageError(f"{given} has no rows")
+    found = find_files(given)
+    shard, schema = found[0]
+    descriptions = [read_description(schema.metadata) for _, schema in found]
+    described = list(zip([shard.path for shard, _ in found], descriptions, strict=True))
+    check_one_method(described)
+    _refuse_double_shards(described)
+    if not any(shard.rows for shard, _ in found):
+        raise UsageError(f"{_names_of(given)} has no rows")
+    columns = _columns(shard.path, schema, descriptions[0], options)
+    for other, its_schema in found[1:]:
+        _require_same(other.path, its_schema, shard.path, columns)
+    problem = next(filter(None, (_foreign_label(*each, columns.label) for each in found)), None)
+    if problem is None:
+        return ScoredFiles(given, found, columns)
+    if options.label:
+        raise UsageError(f"{problem} (--label-column)")
+    warning = f"{problem}, so it is not taken as gold labels"
+    return ScoredFiles(given, found, columns._replace(label=None), (warning,))
+
+
+def _names_of(given: Sequence[str]) -> str:
+    return given[0] if len(given) == 1 else f"{given[0]} and {len(given) - 1} more"
+
+
+def _refuse_double_shards(described: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
+    seen: dict[str, str] = {}
+    for path, facts in described:
+        if "first_row" in facts:
+            first = seen.setdefault(json.dumps(facts, sort_keys=True), path)
+            if first != path:
+                raise UsageError(f"{first} and {path} hold the same rows of one run; leave one of them out")
+
+
+# Columns
+
+
+def _columns(given: str, schema: pa.Schema, metadata: Mapping[str, Any], options: ColumnOptions) -> _Columns:
     prefix = _find_prefix(given, schema, metadata, options.column_prefix)
     identity = metadata.get("identity", {})
     summary = options.summary or identity.get("summary_column", "summary")
@@ -161,32 +202,28 @@ def open_scored(given: str, options: ColumnOptions) -> ScoredFile:
     if options.document or document in schema.names:
         check_text_column(given, schema, document, "--document-column")
     found = {name: _find(given, schema, name, getattr(options, name.replace("-", "_"))) for name in _FOUND_BY_NAME}
-    columns = _Columns(
+    return _Columns(
         prefix=prefix,
         summary=summary,
         document=document if document in schema.names else None,
         id=found["id"],
         label=found["label"],
+        rating=found["rating"],
         summarizer=found["summarizer"],
         dataset=found["dataset"],
         error_types=found["error-types"],
     )
-    problem = _foreign_label(shard, schema, columns.label) if columns.label else None
-    if problem is None:
-        return ScoredFile(given, shard, schema, metadata, columns)
-    if options.label:
-        raise UsageError(f"{problem} (--label-column)")
-    warning = f"{problem}, so it is not taken as gold labels"
-    return ScoredFile(given, shard, schema, metadata, columns._replace(label=None), (warning,))
 
 
-# Columns
-
-
-def _read_metadata(schema: pa.Schema) -> dict[str, Any]:
-    raw = (schema.metadata or {}).get(METADATA_KEY.encode())
-    found: dict[str, Any] = json.loads(raw) if raw else {}
-    return found
+def _require_same(path: str, schema: pa.Schema, first: str, columns: _Columns) -> None:
+    """Raises: UsageError where a file lacks a column that the first one has, or has it twice."""
+    own = [columns.prefix + name for name in _OWN]
+    for name in [*own, *(each for each in columns[1:] if each is not None)]:
+        if schema.names.count(name) != 1:
+            raise UsageError(
+                f"{path} has {'several columns' if name in schema.names else 'no column'} {name!r}, and {first} has "
+                "one: they are no parts of one run"
+            )
 
 
 def _find_prefix(given: str, schema: pa.Schema, metadata: Mapping[str, Any], named: str | None) -> str:
@@ -220,8 +257,10 @@ def _require(given: str, schema: pa.Schema, column: str, option: str) -> None:
         raise UsageError(f"{given} has several columns named {column!r}; rename all but one ({option})")
 
 
-def _foreign_label(shard: Shard, schema: pa.Schema, column: str) -> str | None:
+def _foreign_label(shard: Shard, schema: pa.Schema, column: str | None) -> str | None:
     """What is wrong with a column of labels, or nothing."""
+    if column is None:
+        return None
     if pa.types.is_nested(schema.field(column).type):
         return f"column {column!r} holds {schema.field(column).type}; {_LABELS_ARE}"
     values = pq.read_table(shard.path, filesystem=shard.filesystem, columns=[column]).column(0).unique().to_pylist()

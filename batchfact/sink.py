@@ -27,12 +27,11 @@ from batchfact.durable import sync
 from batchfact.errors import RunFailedError, UsageError, nearest
 from batchfact.input_files import open_filesystem
 from batchfact.journal import Journal
+from batchfact.metadata import METADATA_KEY
 from batchfact.output_files import check_folder, output_kind, refuse_input, whole_output
 from batchfact.paradigms.fold import finding_label, finding_status, fold_outcome, num_judged
 from batchfact.records import Finding, Outcome, Usage, Verdict
 from batchfact.source import Shard, Source, row_hashes
-
-METADATA_KEY = "batchfact"
 
 _SPAN = pa.struct([("start", pa.int32()), ("end", pa.int32())])
 FINDING = pa.struct(
@@ -128,7 +127,8 @@ def merge(
     """Write the output: complete under its name, or not there.
 
     Args:
-        metadata: what the run was; it becomes the file's key-value `batchfact`, as JSON.
+        metadata: what the run was; it becomes the file's key-value `batchfact`, as JSON, with the shard's first row in
+            the whole input.
         progress: is told the number of rows just written.
         limit: only the first so many rows of the input.
     Returns: counts over all rows written.
@@ -265,7 +265,7 @@ class _Merger(Struct, frozen=True, kw_only=True):
         """Write one shard's file; gives the counts of each batch."""
         schema = self.source.schema_of(shard)
         kept = _kept(schema, self.source, self.columns)
-        wanted = _output_schema(schema, kept, self.columns, self.metadata)
+        wanted = _output_schema(schema, kept, self.columns, {**self.metadata, "first_row": shard.first_row})
         num_rows = min(shard.rows, self.stop - shard.first_row)
         with (
             self.filesystem.open_output_stream(target) as stream,

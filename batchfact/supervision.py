@@ -128,6 +128,7 @@ class SupervisedEngine:
     def __init__(self, progress: Progress, limits: Limits) -> None:
         self._progress = progress
         self._limits = limits
+        self._num_restarts = 0
         self._patience = Patience(limits.stall_s)
         self._engine: Engine | None = None
         self._failure: str | None = None
@@ -138,6 +139,19 @@ class SupervisedEngine:
         self._lots: deque[set[_Ask]] = deque()
         self._changed = anyio.Event()
         self._ended = anyio.Event()
+
+    @property
+    def is_given_up(self) -> bool:
+        """Whether the restarts are used up, so that every request from now on fails."""
+        return self._failure is not None
+
+    def serve(self, progress: Progress, limits: Limits) -> None:
+        """Belong to the next run, which counts its own restarts, once the last one has no request any more."""
+        self._progress, self._limits = progress, limits
+        self._num_restarts = 0
+        self._patience.stall_s = limits.stall_s
+        if self._engine is not None:
+            progress.begin("scoring")
 
     async def choose(self, prompt_ids: list[int], labels: LabelIds, *, priority: int, replica: int) -> ChooseAnswer:
         return await self._ask(lambda engine: engine.choose(prompt_ids, labels, priority=priority, replica=replica))
@@ -244,35 +258,37 @@ class SupervisedEngine:
         self, factory: EngineFactory, spec: EngineSpec, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED
     ) -> None:
         """Start engines, one after the other, until the restarts are used up."""
-        num_restarts, pause_s = 0, 0.0
+        is_first, pause_s = True, 0.0
         while True:
             began = False
             try:
                 async with factory.open(spec) as engine:
                     began = True
                     self._begin(engine)
-                    if num_restarts == 0:
+                    if is_first:
                         self.capacity, self.tokenizer = engine.capacity, engine.tokenizer
                         task_status.started()
                     pause_s = 0.0
                     await self._ended.wait()
             except RunFailedError as error:
-                if num_restarts == 0 and not began:
+                if is_first and not began:
                     raise
                 self._reason = str(error)
                 if began:  # an engine that cannot be ended still holds the device
-                    self._give_up(num_restarts)
+                    self._give_up()
                     return
             if self._is_closing:
                 return
-            if num_restarts == self._limits.max_restarts:
-                self._give_up(num_restarts)
+            is_first = False
+            if self._num_restarts >= self._limits.max_restarts:
+                self._give_up()
                 return
-            num_restarts += 1
+            self._num_restarts += 1
             self._progress.num_restarts += 1
             self._progress.begin("starting the engine again")
-            self._progress.warn(f"{self._reason}; it is started again ({num_restarts} of {self._limits.max_restarts})")
-            self._progress.record("engine_restarting", restart=num_restarts, pause_s=pause_s)
+            times = f"{self._num_restarts} of {self._limits.max_restarts}"
+            self._progress.warn(f"{self._reason}; it is started again ({times})")
+            self._progress.record("engine_restarting", restart=self._num_restarts, pause_s=pause_s)
             await anyio.sleep(pause_s)
             pause_s = min(MAX_PAUSE_S, 2 * pause_s + 1)
 
@@ -317,8 +333,8 @@ class SupervisedEngine:
             self._lots.appendleft(set(suspects[start : start + size]))
         self._ended.set()
 
-    def _give_up(self, num_restarts: int) -> None:
-        again = f" after {num_restarts} restarts" if num_restarts else ""
+    def _give_up(self) -> None:
+        again = f" after {self._num_restarts} restarts" if self._num_restarts else ""
         self._failure = (
             f"{self._reason}; given up{again}. Finished rows are kept: run the same command again to go on from there"
         )

@@ -17,7 +17,7 @@ from batchfact.paradigms.claims import MAX_CLAIMS, can_be_verified, parse_claims
 from batchfact.run_file import NAME as RUN_NAME
 from batchfact.run_file import read_run
 from batchfact.run_log import NAME as LOG_NAME
-from batchfact.run_log import incidents, read_log
+from batchfact.run_log import incidents, read_log, throughput
 from batchfact.settings import make_config, read_options
 from batchfact.text.answers import read_answer, read_numbered, read_reasoned
 from batchfact.text.chunks import chunks
@@ -97,6 +97,8 @@ def check_journal(content: bytes) -> None:
     except UsageError as error:
         assert "--restart" in str(error)
     assert set(incidents(FOLDER)) == {"engine_restarts", "requests_given_up"}
+    took = throughput(FOLDER)
+    assert took is None or took.pairs_per_s >= 0
     status = summarise(read_log(FOLDER), journal="", output=None, rows_done=0, is_going_on=False)
     assert isinstance(status, JobStatus)
 

@@ -8,11 +8,11 @@ from typing import Annotated
 
 import typer
 
+from batchfact.cli import columns as shared
 from batchfact.cli.evaluate import allow_one, require_packages, show_tables
 from batchfact.errors import RunFailedError
 
 EXPERIMENT = "Experiment (these go before the file)"
-OUTPUT = "Output"
 
 
 def compare(
@@ -24,6 +24,14 @@ def compare(
         typer.Option(
             metavar="PLACE",
             help="Labelled Parquet files or folders of them, each file a data set; may be repeated.",
+            rich_help_panel=EXPERIMENT,
+        ),
+    ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="Only points of the grid with this value of an option, or data=NAME: one data set; may be repeated.",
             rich_help_panel=EXPERIMENT,
         ),
     ] = None,
@@ -39,11 +47,12 @@ def compare(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only list the runs, with what is done.", rich_help_panel=EXPERIMENT)
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.", rich_help_panel=OUTPUT)] = False,
-    csv: Annotated[bool, typer.Option("--csv", help="Print one value a line, as CSV.", rich_help_panel=OUTPUT)] = False,
-    markdown: Annotated[
-        bool, typer.Option("--markdown", help="Print Markdown tables.", rich_help_panel=OUTPUT)
-    ] = False,
+    label_column: shared.LabelColumn = None,
+    rating_column: shared.RatingColumn = None,
+    id_column: shared.IdColumn = None,
+    json: shared.Json = False,
+    csv: shared.Csv = False,
+    markdown: shared.Markdown = False,
 ) -> None:
     """Score labelled data sets by every setting of a grid, and write the papers' tables.
 
@@ -56,7 +65,14 @@ def compare(
     from batchfact.compare.experiment import read_experiment
     from batchfact.comparing import list_cells, run_experiment
 
-    experiment = read_experiment(config, data=tuple(data or ()), limit=limit, results=results)
+    experiment = read_experiment(
+        config,
+        data=tuple(data or ()),
+        limit=limit,
+        results=results,
+        only=only or (),
+        columns={"label-column": label_column, "rating-column": rating_column, "id-column": id_column},
+    )
     done = list_cells(experiment) if dry_run else run_experiment(experiment, tell=_tell)
     if json:
         print(done.json)

@@ -8,8 +8,8 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from types import TracebackType
 from typing import Self
 
@@ -20,6 +20,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from batchfact.durations import duration
 from batchfact.pipeline import RunReport
 from batchfact.progress import Progress
 
@@ -70,6 +71,18 @@ class RunDisplay(AbstractContextManager["RunDisplay"]):
 
     def _line(self) -> str | None:
         return progress_line(self.progress) if self.progress else None
+
+
+@contextmanager
+def shown(*, quiet: bool = False) -> Iterator[Callable[[Progress], None]]:
+    """Show one run in the block, whose counters are given to what is yielded; its warnings come at the end."""
+    display = RunDisplay(quiet=quiet)
+    try:
+        with display:
+            yield display.watch
+    finally:
+        for warning in display.progress.warnings if display.progress else ():
+            print(f"warning: {warning}", file=sys.stderr)
 
 
 class _LineWriter:
@@ -170,16 +183,6 @@ def closing_table(report: RunReport) -> Table:
     table.add_row("time", duration(progress.elapsed_s))
     table.add_row("peak memory (without the engine)", f"{peak_memory_bytes() / 2**30:.2f} GiB")
     return table
-
-
-def duration(seconds: float) -> str:
-    """`42 s`, `3 min 05 s`, `2 h 07 min`."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02} min"
 
 
 def peak_memory_bytes() -> int:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from batchfact.cli import columns as shared
+from batchfact.cli.columns import COLUMNS, OUTPUT
 from batchfact.errors import UsageError
 
 if TYPE_CHECKING:
@@ -21,13 +23,15 @@ if TYPE_CHECKING:
 
 DATA = "Rows and labels"
 THRESHOLD = "Threshold"
-OUTPUT = "Output"
 SHOWN_LINES = 40
 WIDEST = 1000
 
 Files = Annotated[
     list[str],
-    typer.Argument(metavar="FILE...", help="Scored Parquet files or folders of shards, one for each run."),
+    typer.Argument(
+        metavar="FILE...",
+        help="Scored Parquet files or folders of shards, one for each run; shards of one run count as one.",
+    ),
 ]
 Labels = Annotated[
     str | None,
@@ -41,28 +45,22 @@ Where = Annotated[
         rich_help_panel=DATA,
     ),
 ]
-LabelColumn = Annotated[
-    str, typer.Option(help="1 or consistent, 0 or inconsistent, or booleans.", rich_help_panel=DATA)
-]
-RatingColumn = Annotated[str, typer.Option(help="Human scores, for correlations.", rich_help_panel=DATA)]
-IdColumn = Annotated[str, typer.Option(help="What rows are matched by.", rich_help_panel=DATA)]
-DatasetColumn = Annotated[
-    str, typer.Option(help="What rows are told apart by; without it each input is one.", rich_help_panel=DATA)
-]
 
 
 def evaluate(
     files: Files,
     labels: Labels = None,
     where: Where = None,
-    label_column: LabelColumn = "label",
-    rating_column: RatingColumn = "score",
-    id_column: IdColumn = "id",
-    dataset_column: DatasetColumn = "dataset",
+    label_column: shared.LabelColumn = None,
+    rating_column: shared.RatingColumn = None,
+    id_column: shared.IdColumn = None,
+    dataset_column: shared.DatasetColumn = None,
+    summarizer_column: shared.SummarizerColumn = None,
+    error_types_column: shared.ErrorTypesColumn = None,
     score_column: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME", help="Evaluate another system's scores too; may be repeated.", rich_help_panel=DATA
+            metavar="NAME", help="Evaluate another system's scores too; may be repeated.", rich_help_panel=COLUMNS
         ),
     ] = None,
     error_map: Annotated[
@@ -81,9 +79,9 @@ def evaluate(
         str | None,
         typer.Option(metavar="FILE", help="Fit it on another labelled, scored file.", rich_help_panel=THRESHOLD),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Everything, as JSON.", rich_help_panel=OUTPUT)] = False,
-    csv: Annotated[bool, typer.Option("--csv", help="One value a line, as CSV.", rich_help_panel=OUTPUT)] = False,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Markdown tables.", rich_help_panel=OUTPUT)] = False,
+    json: shared.Json = False,
+    csv: shared.Csv = False,
+    markdown: shared.Markdown = False,
     plots: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Write plots there, as PNG and SVG.", rich_help_panel=OUTPUT)
     ] = None,
@@ -97,6 +95,7 @@ def evaluate(
     from batchfact.evaluate.error_types import read_error_map
     from batchfact.evaluate.published import published_figures
     from batchfact.evaluate.reading import Columns, read_runs
+    from batchfact.evaluate.runs import join_shards
 
     allow_one({"--json": json, "--csv": csv, "--markdown": markdown})
     allow_one(
@@ -105,7 +104,14 @@ def evaluate(
     # Another system's scores may lie anywhere.
     if threshold is not None and not (isfinite(threshold) if score_column else 0 < threshold < 1):
         raise UsageError(f"--threshold must lie between 0 and 1, got {threshold}")
-    columns = Columns(label=label_column, rating=rating_column, id=id_column, dataset=dataset_column)
+    columns = Columns.named(
+        label=label_column,
+        rating=rating_column,
+        id=id_column,
+        dataset=dataset_column,
+        summarizer=summarizer_column,
+        error_types=error_types_column,
+    )
     others = score_column or []
     types = read_error_map(error_map)
     rule: Threshold = fit_threshold or ("own" if threshold is None else threshold)
@@ -113,7 +119,7 @@ def evaluate(
         fit_on = read_runs(threshold_from, columns, score_columns=others, labels=labels)
         rule = {run.score_column: _fitted_threshold(run) for run in fit_on}
     read = [read_runs(file, columns, score_columns=others, labels=labels, where=where) for file in files]
-    runs = [run for each in read for run in each]
+    runs = join_shards([run for each in read for run in each])
     if isinstance(rule, dict) and (unknown := [run for run in runs if run.score_column not in rule]):
         raise UsageError(f"--threshold-from {threshold_from} has no verdicts of batchfact, but {unknown[0].file} has")
     found = evaluating.evaluate(runs, error_map=types, figures=published_figures(), threshold=rule)
@@ -132,9 +138,9 @@ def calibrate(
     output: Annotated[Path, typer.Option("--output", "-o", help="Where the calibration goes (TOML).")],
     labels: Labels = None,
     where: Where = None,
-    label_column: LabelColumn = "label",
-    id_column: IdColumn = "id",
-    dataset_column: DatasetColumn = "dataset",
+    label_column: shared.LabelColumn = None,
+    id_column: shared.IdColumn = None,
+    dataset_column: shared.DatasetColumn = None,
 ) -> None:
     """Fit temperature and threshold on labelled rows, for --calibration of run and reduce."""
     require_packages()
@@ -147,7 +153,7 @@ def calibrate(
     from batchfact.output_files import refuse_overwriting
 
     refuse_overwriting(output, map(Path, [*files, *([labels] if labels else [])]))
-    columns = Columns(label=label_column, id=id_column, dataset=dataset_column)
+    columns = Columns.named(label=label_column, id=id_column, dataset=dataset_column)
     runs = [read_run(file, columns, labels=labels, where=where) for file in files]
     made, effect = fit(runs)
     write_calibration(output, made)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -144,15 +143,10 @@ def _execute(config: RunConfig) -> None:
     from rich.console import Console
 
     from batchfact import pipeline
-    from batchfact.cli.display import RunDisplay, closing_table
+    from batchfact.cli.display import closing_table, shown
 
-    display = RunDisplay(quiet=config.runtime.quiet)
-    try:
-        with display:
-            report = anyio.run(lambda: pipeline.run(config, watch=display.watch))
-    finally:
-        for warning in display.progress.warnings if display.progress else ():
-            print(f"warning: {warning}", file=sys.stderr)
+    with shown(quiet=config.runtime.quiet) as watch:
+        report = anyio.run(lambda: pipeline.run(config, watch=watch))
     if not config.runtime.quiet:
         Console().print(closing_table(report))
 

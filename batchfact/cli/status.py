@@ -28,7 +28,7 @@ def status(
     from rich.console import Console
     from rich.table import Table
 
-    from batchfact.cli.display import duration
+    from batchfact.durations import duration
 
     table = Table(title=output, title_justify="left", show_header=False, box=None, padding=(0, 2))
     table.add_column(style="dim")

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -20,11 +20,12 @@ from msgspec import Struct
 from batchfact.compare.data_sets import DataSet
 from batchfact.compare.grid import ParadigmBy
 from batchfact.config import RunConfig
+from batchfact.engines.base import EngineSpec
 from batchfact.errors import UsageError
 from batchfact.input_files import content_digest
 from batchfact.journal import default_folder, read_run
 from batchfact.models import find_model, is_local
-from batchfact.preparation import prepare_method
+from batchfact.preparation import compiles, prepare_method
 from batchfact.settings import make_config
 from batchfact.source import Source, open_source
 
@@ -42,12 +43,14 @@ class Cell(Struct, frozen=True, kw_only=True):
     """One run: its input, output and options.
 
     `rows` are those that it scores, the first ones of its input. With a `part`, the input is made of the data set's
-    rows. `problem` says why there can be no run; the output has no name then.
+    rows. Cells with one name of an `engine` can use the same one. `problem` says why there can be no run; output and
+    engine have no name then.
     """
 
     data_set: DataSet
     input: str
     output: str
+    engine: str = ""
     options: dict[str, Any]
     rows: int
     part: Part | None = None
@@ -72,15 +75,22 @@ def _num_rows(output: str) -> int | None:
     return rows
 
 
+class Known(NamedTuple):
+    """What decides a configuration's answers, as a journal has it, and what its engine needs to start."""
+
+    identity: dict[str, Any]
+    spec: EngineSpec
+
+
 class Methods:
-    """What decides the answers of a configuration, as a journal has it; found out once for all data sets."""
+    """How configurations score; found out once for all data sets."""
 
     def __init__(self, *, may_fetch: bool) -> None:
         """`may_fetch`: whether a model that is not on this machine may be fetched for it."""
         self._may_fetch = may_fetch
-        self._known: dict[bytes, dict[str, Any]] = {}
+        self._known: dict[bytes, Known] = {}
 
-    def identity(self, config: RunConfig, source: Source) -> dict[str, Any]:
+    def find(self, config: RunConfig, source: Source) -> Known:
         """Raises: UsageError where the method cannot be had, which only stops this configuration's cells."""
         key = msgspec.json.encode((config.identity, config.runtime), enc_hook=str)
         if config.identity.demonstrations is not None or key not in self._known:  # examples depend on the documents
@@ -88,7 +98,7 @@ class Methods:
             if not self._may_fetch and not is_remote and not is_local(find_model(config.identity.model)):
                 raise UsageError("its model is not on this machine yet")
             method = prepare_method(config, log_file=None, compiles=False, source=source)
-            self._known[key] = method.identity
+            self._known[key] = Known(method.identity, method.spec)
         return self._known[key]
 
 
@@ -116,13 +126,13 @@ def make_cell(
         data_set=data_set, input=data_set.input, output="", options={**options, "limit": rows}, rows=rows, part=part
     )
     try:
-        method = methods.identity(config, source)
+        method = methods.find(config, source)
     except UsageError as error:
         return msgspec.structs.replace(cell, problem=str(error))
     deciding: dict[str, Any] = {
         "input": [source.fingerprint(), data_set.digest],
         "part": part,
-        "method": method,
+        "method": method.identity,
         "fold": config.fold,
         "columns": config.columns,
         "early_exit": config.runtime.early_exit,
@@ -130,7 +140,10 @@ def make_cell(
     if part is not None and config.identity.demonstrations is not None:
         # Which examples are drawn depends on the part's documents, which are not looked at here.
         deciding["demonstrations"] = content_digest(config.identity.demonstrations)
-    about = f"{_words(f'{Path(config.identity.model).name}-{config.identity.paradigm}')}-{_digest(deciding)}"
+    model = _words(Path(config.identity.model).name)
+    about = f"{model}-{config.identity.paradigm}-{_digest(deciding)}"
+    spec = msgspec.structs.replace(method.spec, compile=compiles(config, source, rows))
+    cell = msgspec.structs.replace(cell, engine=f"{model}-{_digest([config.runtime.engine, spec])}")
     ending = "" if source.is_folder and part is None else ".parquet"
     output = results / "cells" / _words(data_set.name) / (about + ending)
     if part is None:

@@ -10,12 +10,13 @@ from pathlib import PurePath
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.dataset as pads
 from msgspec import Struct
 
+from batchfact.compare.narrowing import Chosen, narrow_data
 from batchfact.errors import UsageError, nearest
 from batchfact.evaluate.metrics import NONE, Absent, balanced_accuracy, pearson
+from batchfact.evaluate.opening import open_files
 from batchfact.evaluate.reading import Columns, Gold, read_gold
 from batchfact.input_files import content_digest, list_files
 
@@ -38,7 +39,7 @@ class DataSet(Struct, frozen=True, kw_only=True):
 
     def open(self) -> pads.Dataset:
         """Its rows in order. Raises: UsageError where they cannot be read."""
-        return _open(self.input)
+        return open_files(self.input).dataset
 
     def values_of(self, column: str) -> list[Any]:
         """A column, all rows of it. Raises: UsageError where there is no such column."""
@@ -50,9 +51,9 @@ class DataSet(Struct, frozen=True, kw_only=True):
 
 
 def find_data_sets(
-    data: Iterable[str] | Mapping[str, str], columns: Columns, *, limit: int | None
+    data: Iterable[str] | Mapping[str, str], columns: Columns, *, limit: int | None, only: Chosen | None = None
 ) -> tuple[DataSet, ...]:
-    """Each file of the places, named by its stem; or each named place.
+    """Each file of the places, named by its stem; or each named place; those that `only` leaves.
 
     Raises: UsageError for a place without files, two data sets of one name, and labels that cannot be used.
     """
@@ -64,7 +65,7 @@ def find_data_sets(
                 f'"{place}" }}'
             )
         found[name] = place
-    return tuple(_check(name, place, columns, limit) for name, place in found.items())
+    return tuple(_check(name, place, columns, limit) for name, place in narrow_data(found, only or {}).items())
 
 
 def _files_of(places: Iterable[str]) -> Iterator[tuple[str, str]]:
@@ -74,16 +75,10 @@ def _files_of(places: Iterable[str]) -> Iterator[tuple[str, str]]:
             yield PurePath(path).stem, path
 
 
-def _open(place: str) -> pads.Dataset:
-    filesystem, paths = list_files(place)
-    try:
-        return pads.dataset(paths, format="parquet", filesystem=filesystem)
-    except (OSError, pa.ArrowException) as error:
-        raise UsageError(f"{place} cannot be read as Parquet: {error}") from error
-
-
 def _check(name: str, place: str, columns: Columns, limit: int | None) -> DataSet:
-    dataset = _open(place)
+    opened = open_files(place)
+    opened.refuse_doubled((columns.label, columns.rating, columns.id))
+    dataset = opened.dataset
     all_rows = dataset.count_rows()
     rows = min(all_rows, limit or all_rows)
     gold = read_gold(dataset, place, columns, num_rows=rows)

@@ -6,6 +6,7 @@ A TOML file and what the command line puts before it flow in; one checked `Exper
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from batchfact.compare.grid import OWN, Point, expand
+from batchfact.compare.narrowing import Chosen, narrow_points, parse_only
 from batchfact.errors import UsageError, nearest
 from batchfact.evaluate.reading import Columns
 from batchfact.settings import option_names
@@ -36,7 +38,7 @@ class Experiment(Struct, frozen=True, kw_only=True):
     """`data` are places, each file a data set; or places by the name of their one data set.
 
     `limit` is the number of rows of each data set, its first ones. Points that differ in nothing but `repeats` are
-    repeated runs of one system.
+    repeated runs of one system. `points` are those that `only` leaves, which may also name data sets.
     """
 
     data: tuple[str, ...] | dict[str, str]
@@ -45,15 +47,23 @@ class Experiment(Struct, frozen=True, kw_only=True):
     repeats: tuple[str, ...]
     columns: Columns
     points: tuple[Point, ...]
+    only: Chosen = {}
 
 
 def read_experiment(
-    file: Path, *, data: tuple[str, ...] = (), limit: int | None = None, results: Path | None = None
+    file: Path,
+    *,
+    data: tuple[str, ...] = (),
+    limit: int | None = None,
+    results: Path | None = None,
+    only: Iterable[str] = (),
+    columns: Mapping[str, str | None] = {},
 ) -> Experiment:
     """Read and check an experiment file.
 
     Args:
-        data, limit, results: go before what the file says; empty or None where they were not given.
+        data, limit, results, columns: go before what the file says; empty or None where they were not given.
+        only: `NAME=VALUE` words that narrow it.
     Raises: UsageError with the path of the setting that is wrong.
     """
     try:
@@ -62,10 +72,13 @@ def read_experiment(
         raise UsageError(f"{file} cannot be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{file} is not TOML: {error}") from error
+    chosen = parse_only(only)
+    given = {name: value for name, value in columns.items() if value is not None}
     try:
-        return _experiment(_decode(content), file.stem, data=data, limit=limit, results=results)
+        found = _experiment(_decode({**content, **given}), file.stem, data=data, limit=limit, results=results)
     except UsageError as error:
         raise UsageError(f"{file}: {error}") from error
+    return msgspec.structs.replace(found, points=narrow_points(found.points, chosen), only=chosen)
 
 
 def _experiment(

@@ -70,6 +70,11 @@ class Point(Struct, frozen=True, kw_only=True):
     def options_of(self, paradigm: str) -> dict[str, Any]:
         return {**self.options, "paradigm": paradigm}
 
+    def value_of(self, name: str) -> Any:
+        """An option as it is given, else its default."""
+        section, field = option_names()[name]
+        return self.options[name] if name in self.options else getattr(getattr(self.config, section), field)
+
 
 def expand(common: Mapping[str, Any], grids: Sequence[Mapping[str, Any]]) -> tuple[Point, ...]:
     """Every combination of each grid's axes, once.

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -20,7 +19,7 @@ from batchfact.compare.grid import PARADIGM_BY, ParadigmBy, Point
 from batchfact.errors import UsageError
 from batchfact.evaluate.runs import system_name
 from batchfact.models import registered
-from batchfact.settings import option_names, reasons
+from batchfact.settings import reasons
 
 
 class Name(Struct, frozen=True, kw_only=True):
@@ -102,20 +101,14 @@ def name_points(points: Sequence[Point], repeats: Sequence[str]) -> tuple[Name, 
 
 def _name(point: Point, same: Sequence[Point], repeats: Sequence[str]) -> Name:
     given = sorted({name for each in same for name in each.options})
-    differing = [name for name in given if len({str(_value(each, name)) for each in same}) > 1]
-    said = [f"{name} {_value(point, name)}" for name in differing if name not in repeats]
+    differing = [name for name in given if len({str(each.value_of(name)) for each in same}) > 1]
+    said = [f"{name} {point.value_of(name)}" for name in differing if name not in repeats]
     return Name(
         system=" ".join([_system(point), *said]),
         base=" ".join([_system(point, with_shots=False), *said]),
         shots=point.config.identity.shots,
-        repeat=", ".join(f"{name} {_value(point, name)}" for name in differing if name in repeats),
+        repeat=", ".join(f"{name} {point.value_of(name)}" for name in differing if name in repeats),
     )
-
-
-def _value(point: Point, name: str) -> Any:
-    """An option as it is given, else its default."""
-    section, field = option_names()[name]
-    return point.options[name] if name in point.options else getattr(getattr(point.config, section), field)
 
 
 def _system(point: Point, *, with_shots: bool = True) -> str:

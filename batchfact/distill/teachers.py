@@ -6,7 +6,6 @@ Output files flow in; for a pair, its reasoning and window verdicts flow out. Wh
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,8 +17,8 @@ from msgspec import Struct
 from batchfact.config import Paradigm
 from batchfact.distill.recipe import Teacher
 from batchfact.errors import UsageError
+from batchfact.metadata import read_description
 from batchfact.records import Label
-from batchfact.sink import METADATA_KEY
 
 Texts = tuple[str, str]
 
@@ -91,10 +90,10 @@ def _read(path: Path, paradigm: Paradigm, teacher: str, wanted: frozenset[Texts]
 
 
 def _metadata(path: Path, schema: pa.Schema, teacher: str) -> dict[str, Any]:
-    kept = (schema.metadata or {}).get(METADATA_KEY.encode())
-    if kept is None:
+    found = read_description(schema.metadata)
+    if not found:
         raise UsageError(f"the teacher {teacher}: {path} is no output of `batchfact run`")
-    return json.loads(kept)
+    return found
 
 
 def _answer(label: Label | None, findings: list[dict[str, Any]] | None, summary: str) -> Answer:

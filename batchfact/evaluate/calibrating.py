@@ -61,7 +61,11 @@ def fit(runs: Sequence[Run]) -> tuple[Calibration, Effect]:
     joined = join_rows([run.rows for run in runs])
     rows = joined.select((joined.gold != NONE) & ~np.isnan(joined.raw_scores) & (joined.num_judged > 0))
     if len(set(rows.gold.tolist())) < 2:
-        raise UsageError(f"a calibration needs scored rows of both labels, got {len(rows):,} scored rows with a label")
+        consistent = int(np.sum(rows.gold == CONSISTENT))
+        raise UsageError(
+            f"a calibration needs scored rows of both labels, got {consistent:,} consistent and "
+            f"{len(rows) - consistent:,} inconsistent ones"
+        )
     temperature, count_weight, bias = _logistic(rows)
     draft = Calibration(temperature=temperature, count_weight=count_weight, bias=bias, threshold=0.5)
     scores = calibrated(rows, draft)

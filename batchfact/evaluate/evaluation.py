@@ -30,12 +30,16 @@ Threshold = Literal["own", "cv5"] | float | Mapping[str | None, float]
 
 
 class RunMeasures(Struct, frozen=True, kw_only=True):
-    """One run of a system; `thresholds` are those that were fitted, none where the labels are the file's own."""
+    """One run of a system; `thresholds` are those that were fitted, none where the labels are the file's own.
+
+    `problem` says why no threshold could be fitted: nothing is called consistent or inconsistent then.
+    """
 
     file: str
     repeat: str
     measures: Measures
     thresholds: tuple[float, ...] = ()
+    problem: Absent | None = None
 
 
 class Cell(Struct, frozen=True, kw_only=True):
@@ -144,12 +148,16 @@ def check_same_rows(runs: Sequence[Run]) -> None:
             mine = frozenset(ids)
             if mine != others:
                 raise UsageError(
-                    f"{first.file} and {run.file} hold different rows of {dataset}: {len(others - mine):,} ids are "
-                    f"only in the first, {len(mine - others):,} only in the second; choose the same rows with --where, "
-                    "or give the shards of one run as a folder"
+                    f"{first.file} and {run.file} hold different rows of {dataset}, so they cannot be compared: "
+                    f"{_some(others - mine)} only in the first, {_some(mine - others)} only in the second; choose the "
+                    "same rows with --where, or name the column that tells data sets apart with --dataset-column"
                 )
             if len(mine) < len(ids):
                 raise UsageError(f"{run.file} has an id of {dataset} more than once, so it cannot be compared")
+
+
+def _some(ids: frozenset[str]) -> str:
+    return f"{len(ids):,} ids" + (f" ({', '.join(map(repr, sorted(ids)[:2]))})" if ids else "")
 
 
 class _Part(Struct, frozen=True, kw_only=True):
@@ -191,6 +199,7 @@ def _cell(system: str, dataset: str, parts: Sequence[_Part], seed: int) -> Cell:
                     part.rows, problem=part.problem, has_upper_bounds=part.run.has_upper_bounds, seed=seed
                 ),
                 thresholds=part.thresholds,
+                problem=part.problem,
             )
             for part in parts
         ),

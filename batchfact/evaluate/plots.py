@@ -23,12 +23,12 @@ from batchfact.evaluate.metrics import CONSISTENT, INCONSISTENT, NONE, Absent, M
 from batchfact.evaluate.runs import Run
 from batchfact.evaluate.tables import shot_series
 
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#5f6b7a")
 FORMATS = ("png", "svg")
 STYLE = {
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "axes.prop_cycle": f"cycler('color', {list(COLOURS)})",
+    "axes.prop_cycle": f"cycler('linestyle', ['-', '--']) * cycler('color', {list(COLOURS)})",
     "font.size": 9,
     "svg.hashsalt": "batchfact",  # the same evaluation gives the same file
 }

@@ -7,7 +7,6 @@ they stream by, and never kept.
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import Any, NamedTuple
@@ -19,13 +18,14 @@ import pyarrow.compute as pc
 import pyarrow.dataset as pads
 from msgspec import Struct
 
+from batchfact.config import OutputOptions
 from batchfact.errors import UsageError, nearest
 from batchfact.evaluate.metrics import CONSISTENT, INCONSISTENT, NONE, Labels, Scores
+from batchfact.evaluate.opening import Opened, open_files
 from batchfact.evaluate.runs import UNKNOWN_LENGTH, Counts, Rows, Run, Texts, repeat_name, system_name
 from batchfact.evaluate.thresholds import predict
 from batchfact.evaluate.where import parse_where
-from batchfact.input_files import list_files
-from batchfact.sink import METADATA_KEY
+from batchfact.metadata import METADATA_KEY
 
 LABELS: dict[Any, int] = {1: CONSISTENT, "consistent": CONSISTENT, 0: INCONSISTENT, "inconsistent": INCONSISTENT}
 DEFAULT_THRESHOLD = 0.5
@@ -36,6 +36,10 @@ JUDGED = "judged findings"
 _OWN = ("label", "score", "score_raw", "status", "findings")
 """The verdict's columns that are read, without their prefix."""
 _BATCH_ROWS = 8192
+
+
+class NothingLabelledError(UsageError):
+    """A file can be read, and there is nothing to measure it by."""
 
 
 class Columns(Struct, frozen=True, kw_only=True):
@@ -50,6 +54,11 @@ class Columns(Struct, frozen=True, kw_only=True):
     error_types: str = "error_types"
     score: str | None = None
 
+    @classmethod
+    def named(cls, **given: str | None) -> Columns:
+        """The usual names but for those that are given; None is not given."""
+        return cls(**{role: name for role, name in given.items() if name is not None})
+
 
 def read_runs(
     file: str,
@@ -63,7 +72,7 @@ def read_runs(
 
     Raises: as `read_run`.
     """
-    has_own = not score_columns or METADATA_KEY.encode() in (_open(file).schema.metadata or {})
+    has_own = not score_columns or bool(open_files(file).facts)
     names = (*([None] if has_own else []), *score_columns)
     return tuple(
         read_run(file, msgspec.structs.replace(columns, score=name), labels=labels, where=where) for name in names
@@ -80,16 +89,17 @@ def read_run(file: str, columns: Columns, *, labels: str | None = None, where: s
         system's scores those by a threshold of 0.5.
     Raises: UsageError for a file or column that is not there, labels that are none, and ids that do not match.
     """
-    dataset = _open(file)
-    names = dataset.schema.names
+    opened = open_files(file)
+    dataset, names, facts = opened.dataset, opened.names, opened.facts
     notes: list[str] = []
+    opened.refuse_doubled(name for name in msgspec.structs.astuple(columns) if name is not None)
+    _require_named(opened, columns, ("id", "dataset", "summarizer", *(() if labels else ("rating", "error_types"))))
     columns = _found(columns, dataset.schema, file, notes)
-    facts = json.loads((dataset.schema.metadata or {}).get(METADATA_KEY.encode(), b"{}"))
     prefix = facts["columns"]["column_prefix"] if facts else None
     if columns.score is None:
         _require_verdicts(file, names, prefix)
-    if columns.score is not None and columns.score not in names:
-        raise UsageError(f"{file} has no column {columns.score!r}{nearest(columns.score, names)}")
+    else:
+        opened.require(columns.score, "--score-column")
     is_named = columns.label != Columns().label
     if labels is None and columns.label not in names and (is_named or columns.rating not in names):
         raise UsageError(
@@ -97,12 +107,13 @@ def read_run(file: str, columns: Columns, *, labels: str | None = None, where: s
             "--label-column, or give a file with id and label with --labels"
         )
     table = _read(dataset, columns, prefix, parse_where(where, names) if where else None, facts)
-    rows = _rows(table, file, columns, prefix, _default_name(file, facts))
+    rows = _rows(table, opened, columns, prefix)
     if labels is not None:
+        opened.require(columns.id, "--id-column")
         rows = _join(rows, file, labels, columns, notes)
     if not len(rows):
         raise UsageError(f"{file}: {'no row is left by --where' if where else 'there are no rows'}")
-    rows = _labelled(rows, file, notes)
+    rows = _labelled(rows, file, columns, notes)
     identity = {} if columns.score else facts.get("identity", {})
     return Run(
         file=file,
@@ -114,6 +125,7 @@ def read_run(file: str, columns: Columns, *, labels: str | None = None, where: s
         rows=rows,
         score_column=columns.score,
         facts={} if columns.score else facts,
+        origin=opened.origin,
         notes=tuple(notes),
     )
 
@@ -155,24 +167,31 @@ def read_gold(dataset: pads.Dataset, name: str, columns: Columns, *, num_rows: i
 # Reading
 
 
-def _open(file: str) -> pads.Dataset:
-    filesystem, paths = list_files(file)
-    try:
-        return pads.dataset(paths, format="parquet", filesystem=filesystem)
-    except (OSError, pa.ArrowException) as error:
-        raise UsageError(f"{file} cannot be read as Parquet: {error}") from error
-
-
 def _require_verdicts(file: str, names: Sequence[str], prefix: str | None) -> None:
-    """Raises: UsageError where the file has no verdicts of batchfact, or has lost a column of them."""
+    """Raises: UsageError where the file has no verdicts of batchfact, or has lost their metadata or a column."""
+    if prefix is None and OutputOptions().column_prefix + _OWN[0] in names:
+        raise UsageError(
+            f"{file} has columns of batchfact, but no metadata of its run (key {METADATA_KEY!r} of the footer), which "
+            "whatever wrote it again left out; evaluate the run's own output, or name a column with --score-column"
+        )
     if prefix is None:
-        raise UsageError(f"{file} has no verdicts of batchfact; name the column with scores with --score-column")
+        raise UsageError(
+            f"{file} has no verdicts of batchfact: score it first with batchfact run, or name the column of another "
+            "system's scores with --score-column"
+        )
     lost = [prefix + name for name in _OWN if prefix + name not in names]
     if lost:
         raise UsageError(
             f"{file} has lost the column {lost[0]!r} of its verdicts; make it again with batchfact reduce, or name a "
             "column with scores with --score-column"
         )
+
+
+def _require_named(opened: Opened, columns: Columns, roles: Sequence[str]) -> None:
+    """Raises: UsageError where a column that was named is not there; the usual ones need not be."""
+    for role in roles:
+        if getattr(columns, role) != getattr(Columns(), role):
+            opened.require(getattr(columns, role), f"--{role.replace('_', '-')}-column")
 
 
 def _found(columns: Columns, schema: pa.Schema, file: str, notes: list[str]) -> Columns:
@@ -209,8 +228,12 @@ def _read(
         scanner = dataset.scanner(columns=projected, filter=where, batch_size=_BATCH_ROWS)
         empty = pa.RecordBatch.from_pylist([], schema=scanner.projected_schema)
         return pa.Table.from_batches(map(_with_counts, itertools.chain([empty], scanner.to_batches())))
+    except pa.ArrowNotImplementedError as error:
+        raise UsageError(
+            f"--where compares values of different types ({error}); texts stand in quotes, numbers without"
+        ) from error
     except (OSError, pa.ArrowException) as error:
-        raise UsageError(f"the rows cannot be read or compared as asked: {error}") from error
+        raise UsageError(f"the rows cannot be read: {error}") from error
 
 
 def _with_counts(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -229,8 +252,9 @@ def _num_judged(findings: pa.ListArray) -> Counts:
 # Arrays
 
 
-def _rows(table: pa.Table, file: str, columns: Columns, prefix: str | None, name: str) -> Rows:
-    size = table.num_rows
+def _rows(table: pa.Table, opened: Opened, columns: Columns, prefix: str | None) -> Rows:
+    file, size = opened.given, table.num_rows
+    first_row = opened.origin.first_row if opened.origin else 0
     scores = _numbers(table, columns.score or f"{prefix}score", file)
     if columns.score is None:
         predicted = _labels(table.column(f"{prefix}label"), file, f"{prefix}label")
@@ -243,7 +267,7 @@ def _rows(table: pa.Table, file: str, columns: Columns, prefix: str | None, name
     ids = _texts(table, columns.id, None)
     has_ids = columns.id in table.column_names
     return Rows(
-        ids=ids if has_ids else np.array([f"row {row}" for row in range(size)], object),
+        ids=ids if has_ids else np.array([f"row {row}" for row in range(first_row, first_row + size)], object),
         gold=_labels(table.column(columns.label), file, columns.label)
         if columns.label in table.column_names
         else np.full(size, NONE, np.int8),
@@ -254,7 +278,7 @@ def _rows(table: pa.Table, file: str, columns: Columns, prefix: str | None, name
         raw_scores=raw_scores,
         num_judged=np.asarray(table.column(JUDGED)) if JUDGED in table.column_names else np.zeros(size, np.int64),
         statuses=statuses,
-        datasets=_texts(table, columns.dataset, name),
+        datasets=_texts(table, columns.dataset, _default_name(opened)),
         splits=_texts(table, columns.split, None),
         summarizers=_texts(table, columns.summarizer, None),
         error_types=_error_types(table, columns.error_types),
@@ -326,10 +350,10 @@ def _lengths(table: pa.Table, name: str) -> Counts:
     return np.asarray(table.column(name).fill_null(UNKNOWN_LENGTH)).astype(np.int64)
 
 
-def _default_name(file: str, facts: Mapping[str, Any]) -> str:
+def _default_name(opened: Opened) -> str:
     """The data set's name where no column has it: the scored input's, so that repeated runs agree; else the file's."""
-    inputs = facts.get("inputs") or [file]
-    return PurePath(inputs[0]).stem
+    inputs = opened.facts.get("inputs") if opened.has_one_input else None
+    return PurePath((inputs or [opened.given])[0]).stem
 
 
 # Labels
@@ -340,12 +364,14 @@ def _join(rows: Rows, file: str, labels: str, columns: Columns, notes: list[str]
 
     Raises: UsageError where an id is there twice, or a scored row's id is not among the labels.
     """
-    dataset = _open(labels)
-    names = dataset.schema.names
+    opened = open_files(labels)
+    dataset, names = opened.dataset, opened.names
+    opened.refuse_doubled((columns.id, columns.label, columns.rating, columns.error_types))
     columns = _found(columns, dataset.schema, labels, notes)
     for name in (columns.id, columns.label):
         if name not in names and not (name == columns.label and columns.rating in names):
-            raise UsageError(f"--labels {labels} has no column {name!r}{nearest(name, names)}")
+            option = "--id-column" if name == columns.id else "--label-column"
+            raise UsageError(f"--labels {labels} has no column {name!r}{nearest(name, names)} ({option})")
     wanted = [columns.id, columns.label, columns.rating, columns.error_types]
     table = dataset.to_table(columns=[name for name in wanted if name in names])
     ids = _texts(table, columns.id, None).tolist()
@@ -367,14 +393,17 @@ def _join(rows: Rows, file: str, labels: str, columns: Columns, notes: list[str]
     return msgspec.structs.replace(rows, gold=gold, ratings=ratings, error_types=types)
 
 
-def _labelled(rows: Rows, file: str, notes: list[str]) -> Rows:
+def _labelled(rows: Rows, file: str, columns: Columns, notes: list[str]) -> Rows:
     """The rows that have a gold label or a rating.
 
-    Raises: UsageError if there are none.
+    Raises: NothingLabelledError if there are none.
     """
     usable = (rows.gold != NONE) | ~np.isnan(rows.ratings)
     if not usable.any():
-        raise UsageError(f"{file}: no row has a label or a rating")
+        raise NothingLabelledError(
+            f"{file}: no row has a label (column {columns.label!r}) or a human score (column {columns.rating!r}); name "
+            "others with --label-column or --rating-column, or give a file with id and label with --labels"
+        )
     if not usable.all():
         notes.append(f"{file}: {np.sum(~usable):,} rows without a label are left out")
     return rows.select(usable)

@@ -58,12 +58,12 @@ def cells_of(table: Table) -> list[list[str]]:
 def reasons_of(table: Table) -> tuple[str, ...]:
     """For each column with a dash, why."""
     found = {
-        f"{column}: {value.reason}": None
+        f"No {column}: {value.reason}.": None
         for line in table.lines
         for column, value in zip(table.columns, line.values, strict=True)
         if isinstance(value, Absent)
     }
-    return tuple(f"{NO_VALUE} {reason}." for reason in found)
+    return tuple(found)
 
 
 def markdown(tables: Sequence[Table], notes: Sequence[str] = ()) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -66,6 +66,13 @@ def join_rows(parts: Sequence[Rows]) -> Rows:
     return Rows(**{name: np.concatenate([getattr(each, name) for each in parts]) for name in Rows.__struct_fields__})
 
 
+class Origin(NamedTuple):
+    """The run that wrote a shard, by all that it says of itself, and the shard's first row in that run's input."""
+
+    run: str
+    first_row: int
+
+
 class Run(Struct, frozen=True, kw_only=True):
     """One scored file: its rows and what made it.
 
@@ -83,7 +90,33 @@ class Run(Struct, frozen=True, kw_only=True):
     rows: Rows
     score_column: str | None = None
     facts: Mapping[str, Any] = {}
+    origin: Origin | None = None
     notes: tuple[str, ...] = ()
+
+
+def join_shards(runs: Sequence[Run]) -> tuple[Run, ...]:
+    """The runs, with shards of one run, named one by one, as one; one that is there twice stays a run of its own."""
+    groups: dict[tuple[object, ...], list[Run]] = {}
+    for run in runs:
+        key: tuple[object, ...] = (run.origin.run, run.score_column) if run.origin else (id(run),)
+        same = groups.setdefault(key, [])
+        if any(each.origin == run.origin for each in same):
+            same = groups.setdefault((id(run),), [])
+        same.append(run)
+    return tuple(_joined(same) for same in groups.values())
+
+
+def _joined(shards: Sequence[Run]) -> Run:
+    if len(shards) == 1:
+        return shards[0]
+    files = [run.file for run in shards]
+    notes = [note for run in shards for note in run.notes]
+    return msgspec.structs.replace(
+        shards[0],
+        file=", ".join(files),
+        rows=join_rows([run.rows for run in shards]),
+        notes=(*notes, f"{' and '.join(files)} are taken together: they are shards of one run"),
+    )
 
 
 def system_name(facts: Mapping[str, Any], *, with_shots: bool = True) -> str:

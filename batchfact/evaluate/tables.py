@@ -81,7 +81,7 @@ def _labels(cells: Sequence[Cell]) -> Table:
             Measured(run.measures.scored / run.measures.rows),
             run.measures.balanced_accuracy,
             run.measures.balanced_accuracy_scored,
-            ", ".join(f"{threshold:.3g}" for threshold in run.thresholds) or "the file's own",
+            run.problem or ", ".join(f"{threshold:.3g}" for threshold in run.thresholds) or "the file's own",
         )
         for cell in cells
         for run in cell.runs
@@ -96,6 +96,13 @@ def _inconsistent(cells: Sequence[Cell]) -> Table:
     for cell in cells:
         for run in cell.runs:
             counts = run.measures.confusion
+            numbers = (
+                counts.true_positives,
+                counts.false_positives,
+                counts.true_negatives,
+                counts.false_negatives,
+                counts.unscored_positives + counts.unscored_negatives,
+            )
             lines.append(
                 _line(
                     cell,
@@ -103,11 +110,7 @@ def _inconsistent(cells: Sequence[Cell]) -> Table:
                     run.measures.f1,
                     run.measures.precision,
                     run.measures.recall,
-                    counts.true_positives,
-                    counts.false_positives,
-                    counts.true_negatives,
-                    counts.false_negatives,
-                    counts.unscored_positives + counts.unscored_negatives,
+                    *(numbers if run.problem is None else [run.problem] * len(numbers)),
                 )
             )
     columns = ("F1", "precision", "recall", "TP", "FP", "TN", "FN", "unscored")

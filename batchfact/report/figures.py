@@ -5,12 +5,13 @@ Counts flow in; SVG documents by matplotlib flow out, with the words that stand 
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 from msgspec import Struct
 
 from batchfact.report.svg import draw, drawing
@@ -24,6 +25,7 @@ _MAX_NAME_CHARS = 28
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ufffe\uffff]")
 _COLOUR = {"consistent": "#1d6fb8", "inconsistent": "#c2410c"}
 _OTHER = "#8a6d1a"
+_THOUSANDS = StrMethodFormatter("{x:,.0f}")
 
 
 class Plot(Struct, frozen=True, kw_only=True):
@@ -50,6 +52,7 @@ def verdict_plot(labels: Mapping[str, int], statuses: Mapping[str, int]) -> Plot
     axes.set_xlabel("rows")
     axes.margins(x=0.22)
     axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+    axes.xaxis.set_major_formatter(_THOUSANDS)
     words = ", ".join(f"{name} {rows:,}" for name, rows in counts.items())
     return Plot(title="Verdicts", svg=draw(figure), description=f"Rows by verdict: {words}.")
 
@@ -78,11 +81,12 @@ def score_plot(scores: Mapping[str, Sequence[int]], threshold: float | None) -> 
         )
         floor = [below + rows for below, rows in zip(floor, scores[name], strict=True)]
     if threshold is not None:
-        axes.axvline(threshold, color="#000000", linewidth=1, linestyle="--", label=f"threshold {threshold:g}")
+        axes.axvline(threshold, color="#000000", linewidth=1, linestyle="--", label=f"threshold {threshold:.3g}")
     axes.set_xlim(0, 1)
     axes.set_xlabel("score, P(consistent)")
     axes.set_ylabel("rows")
     axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
+    axes.yaxis.set_major_formatter(_THOUSANDS)
     if has_gold or threshold is not None:
         axes.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, 1.18), ncols=4, fontsize=8)
     low = sum(floor[: SCORE_BINS // 2])
@@ -113,19 +117,19 @@ def ranking_plot(ranking: Sequence[Ranked]) -> Plot:
 def fitted_plot(title: str, figure: Figure, system: str) -> Plot:
     """A figure of an evaluation of one system, made to fit the page.
 
-    The title stands above it on the page, and the legend below its axes, where it hides nothing; the system is the same
+    The title stands above it on the page, and one legend below its axes, where it hides nothing; the system is the same
     all over the page. It must be made, and made to fit, inside `svg.drawing`.
     """
-    for axes in figure.axes:
-        axes.set_title("")
-        handles, labels = axes.get_legend_handles_labels()
-        legend = axes.get_legend()
-        if len(handles) > 1:
-            names = [label.removeprefix(f"{system}, ") for label in labels]
-            below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.16), "ncols": 2}
-            axes.legend(handles, names, fontsize=8, frameon=False, **below)
-        elif legend is not None:
-            legend.remove()
+    (axes,) = figure.axes
+    axes.set_title("")
+    for legend in figure.legends:
+        legend.remove()
+    handles, labels = axes.get_legend_handles_labels()
+    names = [_short(label.removeprefix(f"{system}, ")) for label in labels]
+    if len(handles) > 1:
+        figure.legend(handles, names, loc="outside lower center", ncols=2, fontsize=8, frameon=False)
+    legend_inches = 0.2 * math.ceil(len(handles) / 2) if len(handles) > 1 else 0
+    figure.set_size_inches(WIDTH_INCHES, legend_inches + max(2.8, 0.4 + 0.3 * len(axes.get_yticks())))
     return Plot(title=title, svg=draw(figure), description=f"{title}; the tables have its numbers.")
 
 

@@ -12,8 +12,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import anyio
+import psutil
+import pyarrow.parquet as pq
 import pytest
 
+from batchfact import pipeline
 from batchfact.compare.experiment import Experiment, read_experiment
 from batchfact.compare.layouts import MAIN_TITLE
 from batchfact.comparing import Done, list_cells, run_experiment
@@ -21,6 +25,9 @@ from batchfact.errors import UsageError
 from batchfact.evaluate.measures import measure
 from batchfact.evaluate.metrics import Measured, Spread
 from batchfact.evaluate.reading import Columns, read_run
+from batchfact.metadata import read_description
+from batchfact.run_log import read_log
+from batchfact.settings import make_config
 from batchfact.toml_text import toml_lines
 from tests.pipeline.command_line import PAIRS, CommandLine, rows, verdicts
 
@@ -97,6 +104,80 @@ def test_finished_cells_are_reused_and_what_is_new_is_run(
     run(experiment('[[grid]]\nparadigm = "summ-nli"\nthreshold = [0.5, 0.3]'))
     assert num_requests() == 20
     assert before.items() < cells().items() and len(cells()) == 4
+
+
+def num_starts() -> int:
+    """Engines that were started so far, by the logs of the runs that they were started for."""
+    logs = Path("results").rglob("log.jsonl")
+    return sum(event.event == "engine_ready" for log in logs for event in read_log(log.parent))
+
+
+def test_cells_that_can_use_one_engine_share_it_and_score_as_they_would_alone(
+    cli: CommandLine, make_input: Any, experiment: WriteExperiment
+) -> None:
+    make_input(PAIRS[:10], id=range(10), label=LABELS)
+    make_input(PAIRS[10:16], "more.parquet", id=range(6), label=LABELS[:6])
+    grid = '[[grid]]\nparadigm = ["summ-nli", "sent-nli"]\nmax-model-len = [5000, 6000]'
+    narrowed = experiment(grid, data=["in.parquet", "more.parquet"])
+    assert run(narrowed).failed == 0
+    assert num_starts() == 2
+
+    for paradigm in ("summ-nli", "sent-nli"):
+        options = {"engine": "fake", "model": str(cli.model), "paradigm": paradigm}
+        anyio.run(pipeline.run, make_config(("in.parquet",), f"{paradigm}.parquet", options))
+        assert [verdicts(cell) for cell in cells(paradigm)] == [verdicts(Path(f"{paradigm}.parquet"))] * 2
+    counted = [read_description(pq.read_schema(cell).metadata)["throughput"] for cell in cells()]
+    assert [each["rows"] for each in counted] == [10] * 4
+
+
+def test_what_ends_the_process_ends_one_cell(cli: CommandLine, make_input: Any, experiment: WriteExperiment) -> None:
+    make_input(PAIRS[:10], label=LABELS)
+    os.mkfifo("pipe")
+    log = {"engine-arg": {"log": str(Path("pipe").absolute())}}
+    experiment('[[grid]]\nparadigm = ["summ-nli", "vanilla"]', **log)
+    started = subprocess.Popen(
+        cli.args("compare", "experiment.toml"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert started.stderr is not None
+    first = next(line for line in started.stderr if line.startswith("[1/2]"))
+    # It waits for a reader of the pipe, so it is not done yet.
+    (child,) = psutil.Process(started.pid).children()
+    child.kill()
+    reader = os.open("pipe", os.O_RDWR | os.O_NONBLOCK)
+    shown, said = started.communicate(timeout=120)
+    os.close(reader)
+
+    assert started.returncode == 1, said
+    assert "1 of 2 runs failed" in said and "ended by SIGKILL" in shown
+    (finished,) = cells()
+    assert str(finished) not in first
+
+
+def test_only_narrows_the_grid_and_the_data(make_input: Any, experiment: WriteExperiment) -> None:
+    for name in ("a", "b"):
+        make_input(PAIRS[:4], f"{name}.parquet", label=[1, 0] * 2)
+    grid = '[[grid]]\nparadigm = ["summ-nli", "sent-nli"]\nthreshold = [0.5, 0.3]'
+    experiment(grid, data=["a.parquet", "b.parquet"])
+
+    def left(*only: str) -> list[str]:
+        lines = list_cells(read_experiment(Path("experiment.toml"), only=only)).tables[0].lines
+        return [f"{line.dataset} {line.system.removeprefix('fake-model ')}" for line in lines]
+
+    assert len(left()) == 8
+    assert left("paradigm=summ-nli", "threshold=0.5", "data=b") == ["b summ-nli"]
+    assert left("paradigm=summ-nli", "paradigm=sent-nli", "threshold=0.3", "data=a") == [
+        "a summ-nli threshold 0.3",
+        "a sent-nli threshold 0.3",
+    ]
+    assert len(left("label_mode=probability")) == 8  # a default
+    for word, message in {
+        "paradigm=sum-nli": "--only paradigm=sum-nli: there is none; there are sent-nli, summ-nli; did you mean 'summ",
+        "paradigms=summ-nli": "there is no option 'paradigms' of run; did you mean 'paradigm'?",
+        "data=c": "--only data=c: there is none; there are a, b",
+        "summ-nli": "--only takes NAME=VALUE",
+    }.items():
+        with pytest.raises(UsageError, match=re.escape(message)):
+            left(word)
 
 
 def test_a_failed_cell_is_shown_and_loses_no_other_and_goes_on_where_it_was(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from pathlib import Path
@@ -29,7 +30,7 @@ def listed(page: Path) -> dict[str, Any]:
 
 def report(path: Path, output: str | None = None, **more: Any) -> Path:
     columns = {name: more.pop(name) for name in list(more) if name in ColumnOptions.__struct_fields__}
-    return Path(write_report(str(path), output, ColumnOptions(**columns), **more)[0])
+    return Path(write_report([str(path)], output, ColumnOptions(**columns), **more)[0])
 
 
 def test_a_runs_output_becomes_a_page(cli: CommandLine, make_input: Any, tmp_path: Path) -> None:
@@ -90,8 +91,10 @@ def test_a_file_that_lost_its_metadata_is_shown_all_the_same(tmp_path: Path) -> 
 def test_of_a_large_file_evenly_spaced_rows_are_listed_and_all_counted(tmp_path: Path) -> None:
     page = report(write_scored(tmp_path / "s.parquet", [ROW] * 100), max_rows=30)
 
-    assert [each["row"] for each in listed(page)["rows"]] == list(range(0, 100, 4))
-    assert "25 of the 100 rows, evenly spaced" in page.read_text("utf-8")
+    numbers = [each["row"] for each in listed(page)["rows"]]
+    assert len(numbers) == 30 and numbers[0] == 0
+    assert {later - sooner for sooner, later in itertools.pairwise(numbers)} == {3, 4}
+    assert "30 of the 100 rows, evenly spaced" in page.read_text("utf-8")
 
 
 def test_long_documents_are_shortened_and_it_is_said(tmp_path: Path) -> None:
@@ -129,7 +132,7 @@ def test_gold_labels_come_in_several_forms(tmp_path: Path, labels: list[Any]) ->
 
 def test_a_column_that_only_has_the_name_of_labels_is_left_alone_and_it_is_said(tmp_path: Path) -> None:
     path = write_scored(tmp_path / "s.parquet", [{**ROW, "label": "sports"}])
-    page, written = write_report(str(path), None, ColumnOptions())
+    page, written = write_report([str(path)], None, ColumnOptions())
 
     assert "gold" not in listed(Path(page))["rows"][0]
     assert "'label' holds 'sports'" in written.warnings[0] and "holds &#39;sports&#39;" in Path(page).read_text("utf-8")
@@ -177,12 +180,64 @@ def test_a_missing_file_is_refused_with_its_likely_name(tmp_path: Path) -> None:
         report(tmp_path / "scord.parquet")
 
 
-def test_a_folder_of_shards_is_refused_with_a_shards_name(tmp_path: Path) -> None:
-    write_scored(tmp_path / "one.parquet", [ROW])
-    write_scored(tmp_path / "two.parquet", [ROW])
+def shard(path: Path, rows: list[dict[str, Any]], first_row: int, **facts: Any) -> Path:
+    return write_scored(path, rows, metadata={**METADATA, "first_row": first_row, **facts})
 
-    with pytest.raises(UsageError, match=r"folder of shards.*one.parquet \(there are 2\)"):
-        report(tmp_path)
+
+def test_a_folder_of_shards_and_its_files_one_by_one_give_the_same_page(tmp_path: Path) -> None:
+    folder = tmp_path / "scored"
+    folder.mkdir()
+    files = [
+        shard(folder / f"{number}.parquet", [{**ROW, "id": f"{number}", "label": number % 2}] * 2, 2 * number)
+        for number in range(3)
+    ]
+    page = report(folder)
+    alone, _ = write_report(list(map(str, files)), str(tmp_path / "alone.html"), ColumnOptions())
+
+    assert page == tmp_path / "scored.html"
+    assert "6 rows · 3 files" in page.read_text("utf-8") and "Against gold labels" in page.read_text("utf-8")
+    assert [each["row"] for each in listed(page)["rows"]] == list(range(6))
+    assert listed(Path(alone)) == listed(page)
+
+
+def test_shards_that_are_no_parts_of_one_run_are_refused(tmp_path: Path) -> None:
+    first = str(shard(tmp_path / "a.parquet", [ROW], 0))
+    other = str(shard(tmp_path / "b.parquet", [ROW], 1, fold={"threshold": 0.5}))
+    twice = str(shard(tmp_path / "c.parquet", [ROW], 0))
+    bare = str(write_scored(tmp_path / "d.parquet", [ROW], metadata=None))
+    lacking = str(shard(tmp_path / "e.parquet", [{name: ROW[name] for name in ROW if name != "document"}], 1))
+
+    for files, message in {
+        (first, other): r"a.parquet and .*b.parquet were not scored alike \(fold.threshold: 0.4 -> 0.5",
+        (first, twice): r"a.parquet and .*c.parquet hold the same rows of one run",
+        (bare, first): r"a.parquet is an output of batchfact and .*d.parquet is none",
+        (first, lacking): r"e.parquet has no column 'document'",
+    }.items():
+        with pytest.raises(UsageError, match=message):
+            write_report(files, str(tmp_path / "page.html"), ColumnOptions())
+    with pytest.raises(UsageError, match="say with --output"):
+        write_report([first, str(shard(tmp_path / "f.parquet", [ROW], 1))], None, ColumnOptions())
+
+
+def test_the_runs_speed_is_shown_once_for_all_its_shards(tmp_path: Path) -> None:
+    took = {"runs": 2, "rows": 600, "duration_s": 130.0, "scoring_s": 100.0, "pairs_per_s": 6.0}
+    took |= {"prompt_tokens": 50_000, "cached_tokens": 10, "output_tokens": 5}
+    files = [str(shard(tmp_path / f"{row}.parquet", [ROW], row, throughput=took)) for row in range(2)]
+    page, _ = write_report(files, str(tmp_path / "page.html"), ColumnOptions())
+    text = " ".join(re.sub(r"<[^>]+>", " ", Path(page).read_text("utf-8")).split())
+
+    assert "Pairs a second 6.00 600 pairs, start-up left out, over 2 runs" in text
+    assert "Time 2 min 10 s 1 min 40 s of it scoring" in text
+    assert "Prompt tokens a second 500" in text
+    assert "Pairs a second" not in report(write_scored(tmp_path / "old.parquet", [ROW])).read_text("utf-8")
+
+
+@pytest.mark.parametrize("foreign", [b"hello", b"[1]", b"{}", b'{"identity": 3}', b"\xff"])
+def test_another_programs_metadata_under_our_name_counts_as_none(tmp_path: Path, foreign: bytes) -> None:
+    path = write_scored(tmp_path / "s.parquet", [ROW])
+    pq.write_table(pq.read_table(path).replace_schema_metadata({"batchfact": foreign}), path)
+
+    assert "does not say how it was made" in report(path).read_text("utf-8")
 
 
 def test_columns_that_batchfact_did_not_write_are_refused(tmp_path: Path) -> None:
@@ -192,7 +247,9 @@ def test_columns_that_batchfact_did_not_write_are_refused(tmp_path: Path) -> Non
         report(path)
 
 
-@pytest.mark.parametrize("column", ["document", "summary", "label", "summarizer", "dataset", "error_types", "id"])
+@pytest.mark.parametrize(
+    "column", ["document", "summary", "label", "rating", "summarizer", "dataset", "error_types", "id"]
+)
 def test_a_column_that_was_named_must_be_there(tmp_path: Path, column: str) -> None:
     path = write_scored(tmp_path / "s.parquet", [ROW])
 
@@ -227,7 +284,7 @@ def test_fewer_than_one_row_cannot_be_listed(tmp_path: Path) -> None:
 
 def test_the_page_of_a_uri_lies_beside_the_file(tmp_path: Path) -> None:
     uri = write_scored(tmp_path / "s.parquet", [{**ROW, "label": 1}]).as_uri()
-    target, _ = write_report(uri, None, ColumnOptions())
+    target, _ = write_report([uri], None, ColumnOptions())
 
     assert target == f"{tmp_path.as_uri()}/s.html"
     assert "Against gold labels" in (tmp_path / "s.html").read_text("utf-8")

@@ -61,7 +61,7 @@ def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Page]:
     """The report's page; at the end, what it asked for and complained of is checked."""
     monkeypatch.setattr(reporting, "MAX_PAGE_BYTES", reporting._REST_BYTES + 80_000)  # so that LONG is shortened
     scored = write_scored(tmp_path / "scored.parquet", ROWS)
-    path, _ = reporting.write_report(str(scored), None, ColumnOptions())
+    path, _ = reporting.write_report([str(scored)], None, ColumnOptions())
     complaints: list[str] = []
     requests: list[str] = []
     with sync_playwright() as playwright:

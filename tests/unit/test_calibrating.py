@@ -78,7 +78,7 @@ def test_calibrated_scores_keep_the_order_of_raw_ones(tmp_path: Path) -> None:
     ("gold", "scores", "message"),
     [
         ([1, 1, 1], [0.9, 0.8, 0.7], "needs scored rows of both labels"),
-        ([1, 0], [None, None], "needs scored rows of both labels, got 0 scored rows"),
+        ([1, 0], [None, None], "needs scored rows of both labels, got 0 consistent and 0 inconsistent"),
         ([1, 1, 0, 0], [0.1, 0.2, 0.8, 0.9], "scores do not rise with consistency"),
     ],
 )

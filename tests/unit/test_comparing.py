@@ -146,7 +146,6 @@ def test_what_failed_is_shown_with_its_reason_and_has_no_average(sets: dict[str,
 
 
 def test_the_reason_of_a_failure_is_what_its_process_said_last() -> None:
-    assert _reason(1, ["warning: x", "error: the engine died", "bye"]) == "the engine died"
     assert _reason(1, ["Traceback", "ValueError: x"]) == "ValueError: x"
     assert _reason(4, []) == "exit code 4"
     assert _reason(-9, ["scoring"]) == "its process was ended by SIGKILL, perhaps for lack of memory"

@@ -17,7 +17,7 @@ from batchfact.evaluate.evaluation import Evaluation, evaluate
 from batchfact.evaluate.metrics import Absent, Measured
 from batchfact.evaluate.published import Figures, published_figures
 from batchfact.evaluate.reading import Columns, read_gold, read_run, read_runs
-from batchfact.evaluate.runs import Run
+from batchfact.evaluate.runs import Run, join_shards
 from tests.unit.scored_files import facts, write_scored
 
 GOLD = [1, 1, 1, 1, 0, 0, 0, 0]
@@ -137,7 +137,7 @@ def test_a_file_without_verdicts_needs_a_score_column(tmp_path: Path) -> None:
     file = tmp_path / "theirs.parquet"
     pq.write_table(pa.table({"label": [1, 0], "align": [0.9, 0.1]}), file)
 
-    with pytest.raises(UsageError, match="no verdicts of batchfact; name the column with scores with --score-column"):
+    with pytest.raises(UsageError, match="no verdicts of batchfact: score it first"):
         read(str(file))
     with pytest.raises(UsageError, match="no column 'aling'; did you mean 'align'"):
         read(str(file), score="aling")
@@ -156,7 +156,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, content: bytes | No
     if content:
         file.write_bytes(content)
 
-    with pytest.raises(UsageError, match=r"a\.parquet (cannot be read as Parquet|does not exist)"):
+    with pytest.raises(UsageError, match=r"a\.parquet (is not a Parquet file|does not exist)"):
         read(str(file))
 
 
@@ -340,7 +340,7 @@ def test_two_runs_on_different_rows_are_refused(tmp_path: Path) -> None:
     first = read(write_scored(tmp_path / "a.parquet", [1, 0, 1], [0.9, 0.1, 0.2]))
     second = read(write_scored(tmp_path / "b.parquet", [1, 0], [0.9, 0.1], metadata=facts(seed=1)))
 
-    with pytest.raises(UsageError, match=r"different rows of input: 1 ids are only in the first, 0 only in the second"):
+    with pytest.raises(UsageError, match=r"different rows of input,.*: 1 ids \('r2'\) only in the first, 0 ids only"):
         measured(first, second)
 
 
@@ -496,3 +496,71 @@ def test_the_shipped_figures_are_whole() -> None:
         name: np.mean([values[f"ChatGPT {name}"] for values in table]) for name in ("Summ-NLI", "Sent-NLI", "QG-QA")
     }
     assert averages == pytest.approx({"Summ-NLI": 46.24, "Sent-NLI": 57.12, "QG-QA": 57.13}, abs=0.01)
+
+
+def test_a_doubled_column_is_only_refused_where_it_is_used(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    table = pq.read_table(write_scored(path, GOLD, SCORES))
+    for name in ("note", "note"):
+        table = table.append_column(name, pa.array(["x"] * len(GOLD)))
+    pq.write_table(table, path)
+    assert len(read(str(path)).rows) == len(GOLD)
+
+    pq.write_table(table.append_column("label", table["label"]), path)
+    with pytest.raises(UsageError, match="several columns named 'label'; rename all but one"):
+        read(str(path))
+
+
+@pytest.mark.parametrize("foreign", ["hello", "[1]", "{}", '{"identity": {"model": 1}}'])
+def test_another_programs_metadata_under_our_name_counts_as_none(tmp_path: Path, foreign: str) -> None:
+    path = tmp_path / "a.parquet"
+    table = pq.read_table(write_scored(path, GOLD, SCORES))
+    pq.write_table(table.replace_schema_metadata({"batchfact": foreign}), path)
+
+    with pytest.raises(UsageError, match="has columns of batchfact, but no metadata of its run"):
+        read(str(path))
+    assert len(read(str(path), score="batchfact_score").rows) == len(GOLD)
+
+
+@pytest.mark.parametrize("role", ["id", "dataset", "summarizer", "rating", "error_types"])
+def test_a_column_that_was_named_must_be_there(tmp_path: Path, role: str) -> None:
+    file = write_scored(tmp_path / "a.parquet", GOLD, SCORES)
+
+    with pytest.raises(UsageError, match=rf"no column 'labl'; did you mean 'label'\? \(--{role.replace('_', '-')}-col"):
+        read(file, **{role: "labl"})
+
+
+def write_shard(path: Path, first_row: int, rows: slice, **changes: Any) -> str:
+    file = write_scored(path, GOLD[rows], SCORES[rows], metadata={**facts(**changes), "first_row": first_row})
+    pq.write_table(pq.read_table(file).drop_columns("id"), file)
+    return file
+
+
+def test_shards_of_one_run_count_as_one_file_whether_named_by_folder_or_one_by_one(tmp_path: Path) -> None:
+    whole = read(write_shard(tmp_path / "whole.parquet", 0, slice(None)))
+    shards = tmp_path / "shards"
+    shards.mkdir()
+    files = [write_shard(shards / "0.parquet", 0, slice(0, 5)), write_shard(shards / "1.parquet", 5, slice(5, 8))]
+    folder = read(str(shards))
+    (joined,) = join_shards([read(file) for file in files])
+
+    for found in (folder, joined):
+        assert found.rows.ids.tolist() == whole.rows.ids.tolist() == [f"row {row}" for row in range(8)]
+        assert measured(found).cells[0].measures == measured(whole).cells[0].measures
+    assert "they are shards of one run" in joined.notes[-1]
+
+
+def test_runs_with_other_settings_and_copies_are_not_joined(tmp_path: Path) -> None:
+    first = read(write_shard(tmp_path / "a.parquet", 0, slice(0, 5)))
+    seeded = read(write_shard(tmp_path / "b.parquet", 5, slice(5, 8), seed=1))
+    copy = read(write_shard(tmp_path / "c.parquet", 0, slice(0, 5)))
+
+    assert join_shards([first, seeded, copy]) == (first, seeded, copy)
+
+
+def test_a_folder_of_outputs_by_several_methods_is_refused(tmp_path: Path) -> None:
+    write_scored(tmp_path / "a.parquet", GOLD, SCORES)
+    write_scored(tmp_path / "b.parquet", GOLD, SCORES, metadata=facts(paradigm="summ-nli"))
+
+    with pytest.raises(UsageError, match=r'not scored alike \(identity.paradigm: "sent-nli" -> "summ-nli"\)'):
+        read(str(tmp_path))

@@ -54,7 +54,7 @@ def test_markdown_says_why_a_metric_is_not_there() -> None:
     assert markdown([TABLE]) == (
         "## T\n\n| system | kind | rows | BAcc |\n| --- | --- | ---: | ---: |\n"
         "| a\\|b | x | 1,200 | 62.51 [50.0, 75.0] |\n| c | y | 3 | - |\n\n"
-        "- BAcc: all gold labels are consistent.\n\nA note.\n"
+        "No BAcc: all gold labels are consistent.\n\nA note.\n"
     )
 
 

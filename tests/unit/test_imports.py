@@ -10,14 +10,14 @@ import pytest
 PACKAGE = Path(__file__).parents[2] / "batchfact"
 
 LAYERS: list[set[str]] = [
-    {"records", "errors", "durable", "toml_text"},
+    {"records", "errors", "durable", "durations", "toml_text"},
     {"calibration", "config"},
     {"text", "engines.base", "prompts", "progress", "metadata"},
     {"paradigms"},
     {"models", "spill", "input_files", "run_file", "run_log", "journal_parts", "journal_merging"},
     {"source", "grouping", "assembly", "admission", "engines", "journal", "settings"},
     {"disk_space", "output_files"},
-    {"sink", "committing", "stopping", "demonstrations", "supervision", "metrics"},
+    {"sink", "committing", "stopping", "demonstrations", "supervision", "lending", "metrics"},
     {"scheduler", "preparation"},
     {"pipeline", "planning", "explaining", "reducing", "watching", "diagnosis"},
     {"api", "evaluate", "report", "distill"},

@@ -15,6 +15,7 @@ def test_it_names_versions_method_fold_columns_and_inputs():
         OutputOptions(keep_columns=("id",)),
         {"inputs": ("a.parquet",), "early_exit": True, "quiet": True},
         {"engine_restarts": 2},
+        None,
     )
     found = json.loads(json.dumps(described))
     assert found["identity"] == {"model": "m"}

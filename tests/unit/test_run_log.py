@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from batchfact.run_log import NAME, RunLog, incidents, is_held, read_log
+from batchfact.run_log import NAME, RunLog, Throughput, incidents, is_held, read_log, throughput
 
 
 def names(folder: Path) -> list[str]:
@@ -89,3 +89,42 @@ def test_every_line_is_one_json_object(tmp_path: Path) -> None:
     (line,) = (tmp_path / NAME).read_bytes().splitlines()
 
     assert json.loads(line)["message"].startswith("two\n")
+
+
+def write_events(folder: Path, *events: tuple[str, dict[str, float]]) -> None:
+    lines = [json.dumps({"event": event, **facts}) for event, facts in events]
+    (folder / NAME).write_text("\n".join(lines) + "\n")
+
+
+def test_throughput_is_summed_over_runs_each_up_to_its_last_commit(tmp_path: Path) -> None:
+    tokens = {"prompt_tokens": 100, "cached_tokens": 40, "output_tokens": 2}
+    write_events(
+        tmp_path,
+        ("run_started", {"rows": 30}),
+        ("committed", {"rows": 10, "committed": 10, "scoring_s": 2, "elapsed_s": 12, "prompt_tokens": 50}),
+        ("committed", {"rows": 10, "committed": 20, "scoring_s": 4, "elapsed_s": 14, **tokens}),
+        ("run_started", {"rows": 30}),  # the first was killed here, whenever that was
+        ("committed", {"rows": 10, "committed": 10, "scoring_s": 1, "elapsed_s": 21, **tokens}),
+        ("run_ended", {"committed": 10, "scoring_s": 1, "elapsed_s": 99}),
+        ("run_started", {"rows": 30}),  # it only wrote the output again
+        ("run_ended", {"committed": 0, "elapsed_s": 3}),
+        ("run_started", {"rows": 30}),  # it had rows that need no model
+        ("committed", {"rows": 5, "committed": 5, "elapsed_s": 3}),
+    )
+
+    assert throughput(tmp_path) == Throughput(
+        runs=2,
+        rows=30,
+        duration_s=35,
+        scoring_s=5,
+        pairs_per_s=6,
+        prompt_tokens=200,
+        cached_tokens=80,
+        output_tokens=4,
+    )
+
+
+def test_without_a_run_that_scored_there_is_no_throughput(tmp_path: Path) -> None:
+    assert throughput(tmp_path) is None
+    write_events(tmp_path, ("run_started", {"rows": 3}), ("run_ended", {}))
+    assert throughput(tmp_path) is None
