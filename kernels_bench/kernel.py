@@ -36,7 +36,10 @@ class Arm(Struct, frozen=True):
 
 
 class Kernel(Struct, frozen=True, kw_only=True):
-    """One piece of work at one shape. `check(expected, found)` raises MismatchError; `skipped` says which arms and why."""
+    """One piece of work at one shape.
+
+    `check(expected, found)` raises MismatchError; `skipped` are arms, each with the reason.
+    """
 
     shape: str
     reference: Arm

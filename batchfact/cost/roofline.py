@@ -108,7 +108,7 @@ def predict(shape: Shape, work: Work, device: Device, *, devices: int = 1) -> Pr
         + shape.attention_flops(work.generated * work.context)
         + shape.head_flops(work.generated)
     )
-    kv_tokens = memory.kv_tokens * (devices // memory.shards) if memory else 0
+    kv_tokens = memory.kv_tokens * (devices // memory.shards) if memory else math.inf
     side_by_side = max(1.0, min(MAX_SEQUENCES * devices, work.requests, kv_tokens / max(work.context, 1.0)))
     decode_bytes = weights * work.generated / side_by_side + kv_token * work.generated * work.context
     return Prediction(
@@ -126,7 +126,7 @@ def fit_memory(shape: Shape, device: Device, longest: float, *, devices: int) ->
     shards = 1
     while shards <= devices:
         weights = VALUE_BYTES * shape.parameters / shards
-        activations = _activations(shape) / shards
+        activations = _activations(shape)
         kv_token = VALUE_BYTES * shape.kv_values / shards
         room = USABLE_MEMORY * device.memory_bytes - weights - activations
         if room >= kv_token * max(longest, 1):
