@@ -152,7 +152,7 @@ def _add_cost(table: Table, prediction: Prediction, device: Device, devices: int
 
 def cost_notes(prediction: Prediction, device: Device, devices: int) -> list[str]:
     """What a person should know of a predicted time."""
-    peak = f"{device.flops_per_s / 1e12:,.3g} TFLOP/s and {device.bytes_per_s / 1e9:,.3g} GB/s ({device.source})"
+    peak = f"{device.flops_per_s / 1e12:,.3g} TFLOP/s and {device.bytes_per_s / 1e9:,.0f} GB/s ({device.source})"
     notes = [f"peak of {device.name}: {peak}; prefill is taken at {device.prefill_share:.0%} of it"]
     if prediction.memory is None:
         notes.append(f"the model does not fit {devices} {device.name}: raise --devices, or take another --device")
