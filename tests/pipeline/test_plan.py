@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from batchfact.assembly import Assembler
+from batchfact.cli.plan import cost_notes, plan
 from batchfact.config import Identity, RunConfig
-from batchfact.cost.devices import known_devices
+from batchfact.cost.devices import Device, known_devices
 from batchfact.cost.roofline import Prediction, Work, predict
 from batchfact.cost.shape import read_shape
 from batchfact.engines.tokenizer import load_tokenizer
@@ -26,7 +27,6 @@ from batchfact.preparation import make_contexts, make_counters, make_prompts
 from batchfact.records import Pair
 from batchfact.source import Source, open_source
 from batchfact.token_rates import common, measure_rates
-from tests.pipeline.command_line import CommandLine
 from tests.small_tokenizers import byte_level
 
 CONFIG = {
@@ -124,28 +124,30 @@ def test_label_only_requests_decode_nothing_and_reasoning_does(make_input: Any) 
 
 
 def test_plan_predicts_flops_time_and_memory(
-    cli: CommandLine, make_input: Any, described_model: Path, tmp_path: Path
+    make_input: Any, described_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     measured = tmp_path / "kernels.json"
     measured.write_text(json.dumps({"device": "cuda", "ceilings": {"flops_per_s": 5e14, "bytes_per_s": 4e12}}))
-    words = ["plan", make_input(PAIRS), "--model", described_model, "--measured", measured]
-    done = cli(*words, "--device", "h200", "--devices", "2")
-    figures = dict(re.findall(r"^ *(\S.*?)  +(\S.*?) *$", done.stdout, re.MULTILINE))
+    plan([str(make_input(PAIRS))], model=str(described_model), device="h200", devices=2, measured=measured)
+    said = capsys.readouterr().out
+    figures = dict(re.findall(r"^ *(\S.*?)  +(\S.*?) *$", said, re.MULTILINE))
 
     assert float(figures["FLOPs on 2 H200"].removeprefix("about ")) > 1e7
     assert figures["time without the engine's start"].endswith("seconds")
     assert "GPU memory: weights" in figures and "tokens" in figures["GPU memory: left for the KV cache"]
-    assert "note: peak of H200: 500 TFLOP/s and 4,000 GB/s (measured: " in done.stdout
-    assert "--measured goes with --device" in cli(*words, code=2).stderr
+    assert "note: peak of H200: 500 TFLOP/s and 4,000 GB/s (measured: " in said
 
 
-def test_plan_refuses_an_unknown_device(cli: CommandLine, make_input: Any) -> None:
-    assert "did you mean 'A100-80'" in cli("plan", make_input(PAIRS), "--device", "A100-8", code=2).stderr
+def test_a_measurement_or_a_device_that_is_not_there_is_refused(make_input: Any, tmp_path: Path) -> None:
+    source = str(make_input(PAIRS))
+
+    with pytest.raises(UsageError, match="--measured goes with --device"):
+        plan([source], measured=tmp_path / "kernels.json")
+    with pytest.raises(UsageError, match="did you mean 'A100-80'"):
+        plan([source], device="A100-8")
 
 
 def test_a_model_that_does_not_fit_is_told(tmp_path: Path) -> None:
-    from batchfact.cli.plan import cost_notes
-
     (tmp_path / "config.json").write_text(
         json.dumps(
             CONFIG
@@ -165,8 +167,6 @@ def test_a_model_that_does_not_fit_is_told(tmp_path: Path) -> None:
 
 
 def test_blocks_are_as_large_as_the_engine_makes_them() -> None:
-    from batchfact.cost.devices import Device
-
     cpu = Device(name="cpu", memory_bytes=1, flops_per_s=1, bytes_per_s=1, prefill_share=1, source="")
     assert cpu.block_tokens == CPU_BLOCK_TOKENS
 
