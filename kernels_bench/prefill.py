@@ -7,9 +7,9 @@ joins products of equal inputs and leaves attention to torch's fused kernel; `co
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import torch
-from msgspec import Struct
 from torch.nn.functional import linear, rms_norm, scaled_dot_product_attention, silu
 
 from batchfact.cost.shape import Shape
@@ -24,7 +24,7 @@ RUNS = {"tiny": (2, 2, 6), "cpu": (1, 1, 256), "cuda": (8, 4, 2048)}
 ROTARY_BASE = 10_000.0
 
 
-class Layer(Struct, frozen=True):
+class Layer(NamedTuple):
     """Weights as (out, in), products of equal inputs joined: queries, keys, values; gate and up."""
 
     attention: torch.Tensor
@@ -33,15 +33,27 @@ class Layer(Struct, frozen=True):
     down: torch.Tensor
 
 
-class Rotary(Struct, frozen=True):
+class Heads(NamedTuple):
+    """Heads of queries, and of keys and values; torch.compile looks through named tuples."""
+
+    query: int
+    key: int
+    dim: int
+
+    @property
+    def sizes(self) -> list[int]:
+        """Rows of queries, keys and values in the joined weight."""
+        return [self.query * self.dim, self.key * self.dim, self.key * self.dim]
+
+
+class Rotary(NamedTuple):
     """Cosines and sines, (tokens, head_dim)."""
 
     cos: torch.Tensor
     sin: torch.Tensor
 
 
-Attend = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
-Forward = Callable[[torch.Tensor, Layer, Shape, Rotary], torch.Tensor]
+Forward = Callable[[torch.Tensor, Layer, Heads, Rotary], torch.Tensor]
 
 
 def kernels(place: Place) -> Iterator[Kernel]:
@@ -50,6 +62,7 @@ def kernels(place: Place) -> Iterator[Kernel]:
     dtype = getattr(torch, place.dtype)
     stack = [make_layer(shape, dtype, place.device) for _ in range(layers)]
     states = torch.randn(sequences, tokens, shape.hidden, device=place.device).to(dtype)
+    heads = heads_of(shape)
     rotary = make_rotary(tokens, shape.head_dim, place.device, dtype)
 
     def through(forward: Forward) -> Callable[[], torch.Tensor]:
@@ -57,7 +70,7 @@ def kernels(place: Place) -> Iterator[Kernel]:
             hidden = states
             with torch.inference_mode():
                 for layer in stack:
-                    hidden = forward(hidden, layer, shape, rotary)
+                    hidden = forward(hidden, layer, heads, rotary)
             return hidden
 
         return run
@@ -78,24 +91,23 @@ def kernels(place: Place) -> Iterator[Kernel]:
     )
 
 
-def plain(states: torch.Tensor, layer: Layer, shape: Shape, rotary: Rotary) -> torch.Tensor:
+def plain(states: torch.Tensor, layer: Layer, heads: Heads, rotary: Rotary) -> torch.Tensor:
     """One layer, (sequences, tokens, hidden), written as the model's paper has it."""
     normed = rms_norm(states, states.shape[-1:])
-    sizes = _attention_sizes(shape)
-    query, key, value = (_heads(linear(normed, weight), shape.head_dim) for weight in layer.attention.split(sizes))
+    query, key, value = (_apart(linear(normed, weight), heads.dim) for weight in layer.attention.split(heads.sizes))
     states = states + linear(_flat(plain_attention(turn(query, rotary), turn(key, rotary), value)), layer.out)
     normed = rms_norm(states, states.shape[-1:])
     gate, up = (linear(normed, weight) for weight in layer.gate_up.chunk(2))
     return states + linear(silu(gate) * up, layer.down)
 
 
-def joined(states: torch.Tensor, layer: Layer, shape: Shape, rotary: Rotary) -> torch.Tensor:
+def joined(states: torch.Tensor, layer: Layer, heads: Heads, rotary: Rotary) -> torch.Tensor:
     """The same layer with two joined products and torch's own attention."""
     normed = rms_norm(states, states.shape[-1:])
-    mixed = linear(normed, layer.attention).split(_attention_sizes(shape), dim=-1)
-    query, key, value = (_heads(each, shape.head_dim) for each in mixed)
+    mixed = linear(normed, layer.attention).split(heads.sizes, dim=-1)
+    query, key, value = (_apart(each, heads.dim) for each in mixed)
     attended = scaled_dot_product_attention(
-        turn(query, rotary), turn(key, rotary), value, is_causal=True, enable_gqa=shape.heads != shape.kv_heads
+        turn(query, rotary), turn(key, rotary), value, is_causal=True, enable_gqa=heads.query != heads.key
     )
     states = states + linear(_flat(attended), layer.out)
     gate, up = linear(rms_norm(states, states.shape[-1:]), layer.gate_up).chunk(2, dim=-1)
@@ -112,10 +124,10 @@ def plain_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor)
     return scores.masked_fill(later, float("-inf")).softmax(-1).to(value.dtype) @ value
 
 
-def turn(heads: torch.Tensor, rotary: Rotary) -> torch.Tensor:
+def turn(vectors: torch.Tensor, rotary: Rotary) -> torch.Tensor:
     """Rotary embedding on (sequences, heads, tokens, head_dim)."""
-    first, second = heads.chunk(2, dim=-1)
-    return heads * rotary.cos + torch.cat((-second, first), dim=-1) * rotary.sin
+    first, second = vectors.chunk(2, dim=-1)
+    return vectors * rotary.cos + torch.cat((-second, first), dim=-1) * rotary.sin
 
 
 def make_rotary(tokens: int, head_dim: int, device: str, dtype: torch.dtype) -> Rotary:
@@ -130,24 +142,24 @@ def make_layer(shape: Shape, dtype: torch.dtype, device: str) -> Layer:
 
     inner = shape.heads * shape.head_dim
     return Layer(
-        attention=weight(sum(_attention_sizes(shape)), shape.hidden),
+        attention=weight(sum(heads_of(shape).sizes), shape.hidden),
         out=weight(shape.hidden, inner),
         gate_up=weight(2 * shape.intermediate, shape.hidden),
         down=weight(shape.hidden, shape.intermediate),
     )
 
 
-def _attention_sizes(shape: Shape) -> list[int]:
-    return [shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim, shape.kv_heads * shape.head_dim]
+def heads_of(shape: Shape) -> Heads:
+    return Heads(shape.heads, shape.kv_heads, shape.head_dim)
 
 
-def _heads(mixed: torch.Tensor, head_dim: int) -> torch.Tensor:
+def _apart(mixed: torch.Tensor, head_dim: int) -> torch.Tensor:
     """(sequences, tokens, heads * head_dim) to (sequences, heads, tokens, head_dim)."""
     return mixed.unflatten(-1, (-1, head_dim)).transpose(1, 2)
 
 
-def _flat(heads: torch.Tensor) -> torch.Tensor:
-    return heads.transpose(1, 2).flatten(2)
+def _flat(attended: torch.Tensor) -> torch.Tensor:
+    return attended.transpose(1, 2).flatten(2)
 
 
 def _cost(shape: Shape, layers: int, sequences: int, tokens: int, value_bytes: int) -> Cost:
