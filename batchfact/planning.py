@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from array import array
-from typing import Any
 
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
 from batchfact.config import Identity, RunConfig
+from batchfact.cost.prefixes import count_computed
+from batchfact.cost.roofline import Work
 from batchfact.paradigms.judging import MAX_ANSWER_TOKENS
 from batchfact.paradigms.qg_qa import MAX_CLAIM_TOKENS, MAX_REASONED_CLAIM_TOKENS
 from batchfact.preparation import BYTES_PER_TOKEN
@@ -18,6 +19,7 @@ from batchfact.source import Source
 from batchfact.text.windows import windows
 
 Floats = NDArray[np.float64]
+Hashes = NDArray[np.uint64]
 Booleans = NDArray[np.bool_]
 
 SCATTER_LIMIT = 0.05
@@ -26,18 +28,32 @@ SAMPLED_SUMMARIES = 50_000
 """Summaries that are split into windows; above that every n-th is."""
 CLAIMS_A_WINDOW = 3.0
 """Guess for qg-qa, where only a model knows."""
-TEMPLATE_TOKENS = 170
-"""About what instructions and chat markers of one prompt take."""
-SUFFIX_TOKENS = 30
-"""About what follows a window in a prompt."""
 SENTENCE_TOKENS = 30
 """About what a document sentence takes, for aligned windows."""
 MODEL_TOKENS = 8192
 """The longest prompt where --max-model-len does not say."""
 
 
+class TokenRates(Struct, frozen=True, kw_only=True):
+    """Tokens of texts and prompts: guesses for English and the long templates; `token_rates` measures a model's own.
+
+    `lead` and `tail` are the instructions and markers of one prompt before its document, and behind it without the
+    window. `block` tokens at a time are found in an engine's prefix cache.
+    """
+
+    characters_per_token: float = BYTES_PER_TOKEN
+    lead: float = 170.0
+    tail: float = 30.0
+    block: int = 16
+    is_measured: bool = False
+
+
 class InputPlan(Struct, frozen=True, kw_only=True):
-    """What a run over an input will have to do. Token figures are estimates from characters."""
+    """What a run over an input will have to do. Token figures are estimates from characters.
+
+    `prompt_tokens` are those of all prompts, `computed_tokens` those that the prefix cache cannot have. `attended` and
+    `reread` are what `cost.roofline.Work` says.
+    """
 
     rows: int
     rejected: dict[str, int]
@@ -56,6 +72,11 @@ class InputPlan(Struct, frozen=True, kw_only=True):
     computed_tokens: int
     output_tokens: int
     """What answers may have at most; most are shorter."""
+    distinct_requests: int
+    """Without those that are equal to another one of the same document, which is asked once."""
+    attended: float
+    reread: float
+    longest_prompt: int
     sampled: bool
     notes: tuple[str, ...] = ()
 
@@ -68,6 +89,24 @@ class InputPlan(Struct, frozen=True, kw_only=True):
         return (self.prompt_tokens * per_million_in + self.output_tokens * per_million_out) / 1e6
 
     @property
+    def cached_tokens(self) -> int:
+        return max(0, self.prompt_tokens - self.computed_tokens)
+
+    @property
+    def work(self) -> Work:
+        """What an engine has to compute. Label-only requests end with the prefill."""
+        generated = max(0, self.output_tokens - self.requests)
+        return Work(
+            requests=self.distinct_requests,
+            computed=self.computed_tokens,
+            attended=self.attended,
+            reread=self.reread,
+            generated=generated,
+            context=self.prompt_tokens / self.distinct_requests if self.distinct_requests else 0.0,
+            longest=self.longest_prompt,
+        )
+
+    @property
     def advice(self) -> str:
         """Which --group to use, and why."""
         if self.look_ahead_share < 1 - SCATTER_LIMIT:
@@ -77,13 +116,80 @@ class InputPlan(Struct, frozen=True, kw_only=True):
         return "any --group: pairs of one document already follow each other"
 
 
-def plan_input(source: Source, config: RunConfig) -> InputPlan:
-    """Read the whole input once; memory is 24 bytes a row, and as much again to sort."""
-    document_hashes, text_hashes = array("Q"), array("Q")
-    characters = array("Q")
+def plan_input(source: Source, config: RunConfig, rates: TokenRates | None = None) -> InputPlan:
+    """Read the whole input once; memory is some tens of bytes a row, and as much again to sort."""
+    rates = rates or TokenRates()
+    seen = _read(source, config)
+    pairs = len(seen.document_hashes)
+    _, first, counts = np.unique(seen.document_hashes, return_index=True, return_counts=True)
+    adjacent, near = _nearness(seen.document_hashes, config.runtime.look_ahead_rows)
+    requests, with_document = _requests(config, pairs, seen.windows)
+    distinct_pairs = len(np.unique(seen.text_hashes))
+    distinct = seen.distinct_share if config.identity.by_window else distinct_pairs / max(pairs, 1)
+    tokens = seen.document_characters / rates.characters_per_token
+    is_long, is_aligned, shown = _shown(tokens, config.identity, rates)
+    own = rates.tail + seen.summary_characters / rates.characters_per_token / max(requests, 1)
+    computed = count_computed(
+        shown,
+        is_first=_marks(first, pairs),
+        is_apart=is_aligned,
+        requests_a_pair=distinct * with_document / max(pairs, 1),
+        lead=rates.lead,
+        own=own,
+        block=rates.block,
+    )
+    without_document = (requests - with_document) * distinct
+    return InputPlan(
+        rows=pairs + sum(seen.rejected.values()),
+        rejected=seen.rejected,
+        documents=len(first),
+        largest_group=int(counts.max()) if pairs else 0,
+        adjacent_share=adjacent,
+        look_ahead_share=near,
+        windows=seen.windows,
+        requests=requests,
+        duplicate_pairs=pairs - distinct_pairs,
+        document_tokens=int(tokens[first].sum()),
+        long_pairs=int(is_long.sum()),
+        prompt_tokens=round(
+            distinct
+            * (
+                requests * (rates.lead + own)
+                + with_document * _mean(shown, seen.windows_of if config.identity.by_window else None)
+            )
+        ),
+        computed_tokens=round(computed.tokens + without_document * own),
+        output_tokens=_output_tokens(config.identity, requests, seen.windows),
+        distinct_requests=round(requests * distinct),
+        attended=computed.attended,
+        reread=computed.reread,
+        longest_prompt=round(rates.lead + (float(shown.max()) if pairs else 0.0) + own),
+        sampled=seen.is_sampled,
+        notes=_notes(config.identity, int(is_long.sum()), int(is_aligned.sum())),
+    )
+
+
+class _Seen(Struct, frozen=True, kw_only=True):
+    """What one pass over the rows found; arrays have one entry for each row that can be scored."""
+
+    rejected: dict[str, int]
+    document_hashes: Hashes
+    text_hashes: Hashes
+    document_characters: Floats
+    summary_characters: int
+    windows_of: Floats
+    """Windows of each row's summary; 0 for rows that are not sampled."""
+    windows: int
+    distinct_share: float
+    is_sampled: bool
+
+
+def _read(source: Source, config: RunConfig) -> _Seen:
+    document_hashes, text_hashes, characters, windows_of = array("Q"), array("Q"), array("Q"), array("Q")
     rejected: dict[str, int] = {}
     stride = max(1, source.num_rows // SAMPLED_SUMMARIES)
-    summary_windows = summary_characters = sampled = 0
+    summary_characters = sampled = 0
+    distinct: set[int] = set()
     for item in source.pairs(stop=config.runtime.limit):
         if isinstance(item, Rejected):
             rejected[item.status] = rejected.get(item.status, 0) + 1
@@ -94,46 +200,39 @@ def plan_input(source: Source, config: RunConfig) -> InputPlan:
         summary_characters += len(item.summary)
         if item.row % stride == 0:
             sampled += 1
-            summary_windows += len(windows(item.summary, sentences_per_window=config.identity.window_sentences))
-    hashes = np.frombuffer(document_hashes, dtype=np.uint64) if document_hashes else np.zeros(0, np.uint64)
-    pairs = len(hashes)
-    scaled_windows = round(summary_windows * pairs / sampled) if sampled else 0
-    _, first, counts = np.unique(hashes, return_index=True, return_counts=True)
-    lengths = np.frombuffer(characters, dtype=np.uint64) if characters else np.zeros(0, np.uint64)
-    document_tokens = int(lengths[first].sum() / BYTES_PER_TOKEN)
-    adjacent, near = _nearness(hashes, config.runtime.look_ahead_rows)
-    requests, with_document = _requests(config, pairs, scaled_windows)
-    own_tokens = requests * SUFFIX_TOKENS + summary_characters / BYTES_PER_TOKEN
-    tokens = lengths / BYTES_PER_TOKEN
-    is_long, is_aligned, shown = _shown(tokens, config.identity)
-    aligned_share = shown[is_aligned].sum() / max(pairs, 1)
-    return InputPlan(
-        rows=pairs + sum(rejected.values()),
+            found = windows(item.summary, sentences_per_window=config.identity.window_sentences)
+            distinct |= {hash((item.document_hash, window.text_of(item.summary))) for window in found}
+        windows_of.append(len(found) if item.row % stride == 0 else 0)
+    sampled_windows = sum(windows_of)
+    return _Seen(
         rejected=rejected,
-        documents=len(first),
-        largest_group=int(counts.max()) if pairs else 0,
-        adjacent_share=adjacent,
-        look_ahead_share=near,
-        windows=scaled_windows,
-        requests=requests,
-        duplicate_pairs=pairs - len(np.unique(np.frombuffer(text_hashes, dtype=np.uint64))) if pairs else 0,
-        document_tokens=document_tokens,
-        long_pairs=int(is_long.sum()),
-        prompt_tokens=round(own_tokens + requests * TEMPLATE_TOKENS + with_document * float(shown.mean()))
-        if pairs
-        else 0,
-        computed_tokens=round(
-            own_tokens + float(tokens[first][~is_aligned[first]].sum()) + with_document * float(aligned_share)
-        ),
-        output_tokens=_output_tokens(config.identity, requests, scaled_windows),
-        sampled=stride > 1,
-        notes=_notes(config.identity, int(is_long.sum()), int(is_aligned.sum())),
+        document_hashes=np.array(document_hashes, dtype=np.uint64),
+        text_hashes=np.array(text_hashes, dtype=np.uint64),
+        document_characters=np.array(characters, dtype=np.float64),
+        summary_characters=summary_characters,
+        windows_of=np.array(windows_of, dtype=np.float64),
+        windows=round(sampled_windows * len(document_hashes) / sampled) if sampled else 0,
+        distinct_share=len(distinct) / sampled_windows if sampled_windows else 1.0,
+        is_sampled=stride > 1,
     )
 
 
-def _shown(tokens: Floats, identity: Identity) -> tuple[Booleans, Booleans, Floats]:
+def _mean(values: Floats, weights: Floats | None) -> float:
+    """The mean, 0 for none. A row with many windows has many prompts, and often a long document."""
+    if not len(values):
+        return 0.0
+    return float(np.average(values, weights=weights if weights is not None and weights.any() else None))
+
+
+def _marks(places: NDArray[np.intp], size: int) -> Booleans:
+    marked = np.zeros(size, dtype=bool)
+    marked[places] = True
+    return marked
+
+
+def _shown(tokens: Floats, identity: Identity, rates: TokenRates) -> tuple[Booleans, Booleans, Floats]:
     """For each pair: whether its document does not fit, whether it is aligned, and tokens of it in one prompt."""
-    is_long = tokens + TEMPLATE_TOKENS + SUFFIX_TOKENS > (identity.max_model_len or MODEL_TOKENS)
+    is_long = tokens + rates.lead + rates.tail > (identity.max_model_len or MODEL_TOKENS)
     is_aligned = np.full(len(tokens), identity.long_documents == "align")
     if identity.long_documents == "auto":
         is_aligned = is_long
@@ -181,7 +280,7 @@ def _output_tokens(identity: Identity, requests: int, num_windows: int) -> int:
     return questions * claim_tokens + answers
 
 
-def _nearness(hashes: np.ndarray[Any, np.dtype[np.uint64]], look_ahead_rows: int) -> tuple[float, float]:
+def _nearness(hashes: Hashes, look_ahead_rows: int) -> tuple[float, float]:
     """Of all pairs whose document was seen before: the shares that lie 1 row, and at most the look-ahead, behind it."""
     order = np.argsort(hashes, kind="stable")
     same = hashes[order][1:] == hashes[order][:-1]

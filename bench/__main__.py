@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from bench import accuracy, agreement, alignment, crashes, flips, memory, sharing, soak
+from bench import accuracy, agreement, alignment, crashes, flips, memory, plan, sharing, soak
 
 MEASUREMENTS = {
     "accuracy": accuracy,
@@ -13,6 +13,7 @@ MEASUREMENTS = {
     "crashes": crashes,
     "flips": flips,
     "memory": memory,
+    "plan": plan,
     "sharing": sharing,
     "soak": soak,
 }

@@ -5,7 +5,7 @@ knows nothing of engines, prompts or pairs, and imports no model library until i
 """
 
 from batchfact.models.digest import model_digest
-from batchfact.models.fetch import is_local, locate, pull
+from batchfact.models.fetch import is_local, locate, locate_config, pull
 from batchfact.models.registry import ModelEntry, TrainedMode, add_model, find_model, list_models, registered
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "is_local",
     "list_models",
     "locate",
+    "locate_config",
     "model_digest",
     "pull",
     "registered",

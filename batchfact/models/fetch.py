@@ -9,7 +9,7 @@ from pathlib import Path
 
 from batchfact.errors import UsageError
 from batchfact.models.folder import problem_with, read_config
-from batchfact.models.hub import cached_snapshot, download_snapshot, refuse_unrunnable
+from batchfact.models.hub import cached_snapshot, download_config, download_snapshot, refuse_unrunnable
 from batchfact.models.merged import is_merged, locate_merged
 from batchfact.models.registry import AdapterFolder, Folder, HuggingFace, ModelEntry, Untrained, Wheel, find_model
 from batchfact.models.wheel import Tell, locate_wheel, wheel_folder
@@ -33,6 +33,23 @@ def locate(entry: ModelEntry, *, tell: Tell = silent) -> Path:
 def pull(entry: ModelEntry, *, tell: Tell = silent) -> Path:
     """As `locate`, but asks the Hugging Face Hub for the newest files of the model's revision."""
     return _folder_of(entry, newest=True, tell=tell)
+
+
+def locate_config(entry: ModelEntry, *, tell: Tell = silent) -> Path:
+    """A folder with the model's config.json and tokenizer; weights are fetched only where they come in one file with
+    these. An adapter has its base's.
+
+    Raises: UsageError for a model that is gated, not trained or not reachable.
+    """
+    match entry.source:
+        case AdapterFolder(base=base):
+            return locate_config(find_model(base), tell=tell)
+        case HuggingFace() as source:
+            return cached_snapshot(source) or download_config(entry.name, source)
+        case Folder(path=path):
+            return path
+        case _:
+            return locate(entry, tell=tell)
 
 
 def is_local(entry: ModelEntry) -> bool:

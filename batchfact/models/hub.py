@@ -52,6 +52,24 @@ def cached_snapshot(source: HuggingFace) -> Path | None:
     return folder if problem_with(folder) is None else None
 
 
+def download_config(name: str, source: HuggingFace) -> Path:
+    """The newest config.json and tokenizer of the model's revision, without its weights.
+
+    Raises: UsageError, in one sentence that says what to do, for a model that cannot be had.
+    """
+    from huggingface_hub import snapshot_download
+
+    with _said_in_one_sentence(name, source):
+        return Path(
+            snapshot_download(
+                source.repo,
+                revision=source.revision,
+                allow_patterns=[*CONFIG_FILES, *TOKENIZER_FILES],
+                ignore_patterns=IGNORE,
+            )
+        )
+
+
 def download_snapshot(name: str, source: HuggingFace) -> Path:
     """The model's newest snapshot of its revision, downloaded where it is not in the cache.
 

@@ -12,14 +12,14 @@ PACKAGE = Path(__file__).parents[2] / "batchfact"
 LAYERS: list[set[str]] = [
     {"records", "errors", "durable", "durations", "toml_text"},
     {"calibration", "config"},
-    {"text", "engines.base", "prompts", "progress", "metadata"},
+    {"text", "engines.base", "prompts", "progress", "metadata", "cost"},
     {"paradigms"},
     {"models", "spill", "input_files", "run_file", "run_log", "journal_parts", "journal_merging"},
     {"source", "grouping", "assembly", "admission", "engines", "journal", "settings"},
     {"disk_space", "output_files"},
     {"sink", "committing", "stopping", "demonstrations", "supervision", "lending", "metrics"},
     {"scheduler", "preparation"},
-    {"pipeline", "planning", "explaining", "reducing", "watching", "diagnosis"},
+    {"pipeline", "planning", "token_rates", "prediction", "explaining", "reducing", "watching", "diagnosis"},
     {"api", "evaluate", "report", "distill"},
     {"scored_file"},
     {"reporting", "reporting_metrics", "compare"},
@@ -30,7 +30,7 @@ LAYERS: list[set[str]] = [
 
 ONLY_IN = {
     "vllm": {"engines"},
-    "torch": {"engines", "distill"},
+    "torch": {"engines", "distill", "cost"},
     "accelerate": {"distill"},
     "peft": {"distill"},
     "xgrammar": {"engines"},
