@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from bench import accuracy, agreement, alignment, crashes, flips, memory, sharing, soak
+from bench import accuracy, agreement, alignment, crashes, flips, memory, sharing, soak, tables, throughput
 
 MEASUREMENTS = {
     "accuracy": accuracy,
@@ -15,6 +15,8 @@ MEASUREMENTS = {
     "memory": memory,
     "sharing": sharing,
     "soak": soak,
+    "tables": tables,
+    "throughput": throughput,
 }
 
 
