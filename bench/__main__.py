@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from bench import accuracy, agreement, alignment, crashes, flips, memory, sharing, soak, tables, throughput
+from bench import accuracy, agreement, alignment, crashes, flips, host, memory, sharing, soak, tables, throughput
 
 MEASUREMENTS = {
     "accuracy": accuracy,
@@ -12,6 +12,7 @@ MEASUREMENTS = {
     "alignment": alignment,
     "crashes": crashes,
     "flips": flips,
+    "host": host,
     "memory": memory,
     "sharing": sharing,
     "soak": soak,

@@ -58,7 +58,7 @@ def fill(text: str, results: Mapping[str, Mapping[str, Any]]) -> str:
 
 def render(result: Mapping[str, Any]) -> str:
     """Raises: ValueError for a result that has no table."""
-    kind = result.get("kind")
+    kind = str(result.get("kind"))
     if kind not in TABLES:
         raise ValueError(f"a result of the kind {kind} has no table")
     return TABLES[kind](result)

@@ -19,8 +19,7 @@ import psutil
 from msgspec import Struct
 
 from bench.facts import ROOT
-from bench.throughput.task import ArmRecord, Task
-from bench.throughput.worker import Result
+from bench.throughput.task import ArmRecord, Result, Task, encode_task
 
 SAMPLE_S = 1.0
 END_S = 30.0
@@ -52,7 +51,7 @@ class RunKey(Struct, frozen=True, kw_only=True):
 
     def name(self) -> str:
         task = msgspec.structs.replace(self.task, folder=Path(), input=Path(self.task.input.name))
-        digest = hashlib.sha256(msgspec.json.encode(msgspec.structs.replace(self, task=task), order="sorted"))
+        digest = hashlib.sha256(encode_task(msgspec.structs.replace(self, task=task)))
         return f"{task.input.stem}-{task.arm}-{self.turn}-{digest.hexdigest()[:10]}"
 
 
@@ -83,7 +82,7 @@ def run_once(key: RunKey, work: Path, limit_s: float) -> Done:
 
 def _run(task: Task, environment: dict[str, str], limit_s: float) -> Done:
     task_file, result_file, log_file = (task.folder / name for name in ("task.json", "result.json", "log.txt"))
-    task_file.write_bytes(msgspec.json.encode(task))
+    task_file.write_bytes(encode_task(task))
     command = [sys.executable, "-m", "bench.throughput.worker", str(task_file), str(result_file)]
     started_at = time.monotonic()
     with log_file.open("wb") as log:
@@ -91,16 +90,22 @@ def _run(task: Task, environment: dict[str, str], limit_s: float) -> Done:
             command, stdout=log, stderr=log, env=os.environ | {"PYTHONPATH": str(ROOT)} | environment, cwd=ROOT
         )
         peak_bytes, cpu_s, in_time = _watch(process, started_at + limit_s)
-    wall_s = time.monotonic() - started_at
-    facts = {"started_at": started_at, "wall_s": wall_s, "peak_bytes": peak_bytes, "cpu_s": cpu_s}
+    done = Done(
+        status="failed",
+        started_at=started_at,
+        wall_s=time.monotonic() - started_at,
+        peak_bytes=peak_bytes,
+        cpu_s=cpu_s,
+    )
     if not in_time:
-        return Done(status="failed", reason=f"took longer than {limit_s:,.0f} s", **facts)
-    if process.returncode or not result_file.exists():
-        return Done(status="failed", reason=_last_line(log_file) or f"exit code {process.returncode}", **facts)
-    result = msgspec.json.decode(result_file.read_bytes(), type=Result)
-    if result.record is None:
-        return Done(status="not run", reason=result.not_run, **facts)
-    return Done(status="ok", record=result.record, **facts)
+        done.reason = f"took longer than {limit_s:,.0f} s"
+    elif process.returncode or not result_file.exists():
+        done.reason = _last_line(log_file) or f"exit code {process.returncode}"
+    else:
+        result = msgspec.json.decode(result_file.read_bytes(), type=Result)
+        done.record, done.reason = result.record, result.not_run
+        done.status = "not run" if result.record is None else "ok"
+    return done
 
 
 def _watch(process: subprocess.Popen[bytes], until: float) -> tuple[int, float, bool]:

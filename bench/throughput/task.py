@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+import msgspec
 from msgspec import Struct
 
 FindingRow = tuple[str | None, float | None, str]
@@ -32,6 +33,14 @@ class Task(Struct, frozen=True, kw_only=True):
     """Constants of batchfact that an ablation sets, as module.NAME."""
 
 
+def encode_task(task: Struct) -> bytes:
+    return msgspec.json.encode(task, enc_hook=str, order="sorted")
+
+
+def decode_task(text: bytes) -> Task:
+    return msgspec.json.decode(text, type=Task, dec_hook=lambda kind, value: kind(value))
+
+
 class ArmRecord(Struct, kw_only=True):
     """What one arm did. Times are of the system's monotonic clock, so that the harness's own can be compared.
 
@@ -50,6 +59,13 @@ class ArmRecord(Struct, kw_only=True):
     output_s: float | None = None
     idle_s: float | None = None
     same_prompts: float | None = None
+
+
+class Result(Struct, kw_only=True):
+    """What an arm's process leaves: a record, or why this arm is not for here."""
+
+    record: ArmRecord | None = None
+    not_run: str | None = None
 
 
 class ArmUnavailableError(Exception):

@@ -8,19 +8,12 @@ from pathlib import Path
 import msgspec
 
 from bench.throughput.arms import ARMS
-from bench.throughput.task import ArmRecord, ArmUnavailableError, Task
-
-
-class Result(msgspec.Struct, kw_only=True):
-    """What the process leaves: a record, or why this arm is not for here."""
-
-    record: ArmRecord | None = None
-    not_run: str | None = None
+from bench.throughput.task import ArmUnavailableError, Result, decode_task
 
 
 def main() -> None:
     task_file, result_file = map(Path, sys.argv[1:])
-    task = msgspec.json.decode(task_file.read_bytes(), type=Task)
+    task = decode_task(task_file.read_bytes())
     try:
         result = Result(record=ARMS[task.arm].load()(task))
     except ArmUnavailableError as error:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -14,20 +16,19 @@ from bench.tables import NOTHING, fill, render
 from bench.throughput.figures import ModelSize, agreement, figures, flops, summarise, unique_tokens
 from bench.throughput.grid import FULL, QUICK, interleaved, target
 from bench.throughput.inputs import Layout, by_document, lay_out, read_pool, read_rows, whole_documents, write_rows
-from bench.throughput.running import Done
-from bench.throughput.task import ArmRecord
+from bench.throughput.running import Done, RunKey
+from bench.throughput.task import ArmRecord, Calls, FindingRow, Task, decode_task, encode_task
 
 WORDS = " ".join(["word"] * 600)
 POOL = {f"Document {name}. {WORDS}": [f"Summary {name} {number}." for number in range(9)] for name in "abcdef"}
 SIZE = ModelSize(weights=1000, layers=2, attention=8, hidden=8, vocabulary=50)
 
 
-def record(**changes) -> ArmRecord:
-    made = {"ready_at": 110.0, "first_row_at": 112.0, "finished_at": 120.0, "findings": {}, "calls": []}
-    return ArmRecord(**(made | changes))
+def record(*, calls: Calls | None = None, findings: dict[int, list[FindingRow]] | None = None) -> ArmRecord:
+    return ArmRecord(ready_at=110.0, first_row_at=112.0, finished_at=120.0, findings=findings or {}, calls=calls or [])
 
 
-def line(arm: str, pairs_per_s: float, *, input_name: str = "adjacent", tokens: float = 100.0) -> dict:
+def line(arm: str, pairs_per_s: float, *, input_name: str = "adjacent", tokens: float = 100.0) -> dict[str, Any]:
     return {
         "input": input_name,
         "arm": arm,
@@ -208,7 +209,7 @@ def test_labels_without_scores_agree_or_not_and_none_is_clear():
 
 
 def test_a_place_is_filled_from_its_result_and_one_without_says_so():
-    text = "a\n<!-- bench:one -->\nold\n<!-- /bench:one -->\nb\n<!-- bench:two -->\n<!-- /bench:two -->\n"
+    text = "a\n<!-- bench:one -->\nstale text\n<!-- /bench:one -->\nb\n<!-- bench:two -->\n<!-- /bench:two -->\n"
     host = {
         "kind": "host",
         "command": "python -m bench host",
@@ -222,7 +223,7 @@ def test_a_place_is_filled_from_its_result_and_one_without_says_so():
     filled = fill(text, {"one": host})
 
     assert "| fold | 1.2 | 2.5 |" in filled
-    assert "old" not in filled
+    assert "stale text" not in filled
     assert f"<!-- bench:two -->\n{NOTHING}<!-- /bench:two -->" in filled
     assert fill(filled, {"one": host}) == filled
 
@@ -230,3 +231,22 @@ def test_a_place_is_filled_from_its_result_and_one_without_says_so():
 def test_a_result_without_a_table_is_refused():
     with pytest.raises(ValueError, match="has no table"):
         render({"kind": "soak"})
+
+
+def key(task: Task, *, turn: int = 0) -> RunKey:
+    return RunKey(task=task, environment={}, turn=turn, code="c", input_digest="i")
+
+
+def test_a_task_is_the_same_in_another_process():
+    task = Task(arm="chat", input=Path("/in.parquet"), folder=Path("/work"), model="m", options={"group": "none"})
+
+    assert decode_task(encode_task(task)) == task
+
+
+def test_a_kept_run_is_found_by_what_made_it_and_not_by_where_it_lies():
+    task = Task(arm="chat", input=Path("/a/in.parquet"), folder=Path("/a"), model="m")
+    moved = msgspec.structs.replace(task, input=Path("/b/in.parquet"), folder=Path("/b"))
+    other = msgspec.structs.replace(task, kv_cache_bytes=1)
+
+    assert key(task).name() == key(moved).name()
+    assert len({key(task).name(), key(other).name(), key(task, turn=1).name()}) == 3
