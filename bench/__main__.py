@@ -4,9 +4,23 @@ from __future__ import annotations
 
 import argparse
 
-from bench import accuracy, agreement, alignment, crashes, flips, host, memory, sharing, soak, tables, throughput
+from bench import (
+    ablation,
+    accuracy,
+    agreement,
+    alignment,
+    crashes,
+    flips,
+    host,
+    memory,
+    sharing,
+    soak,
+    tables,
+    throughput,
+)
 
 MEASUREMENTS = {
+    "ablation": ablation,
     "accuracy": accuracy,
     "agreement": agreement,
     "alignment": alignment,

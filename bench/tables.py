@@ -1,6 +1,7 @@
 """The tables of docs and README from the result files: what is written by this is never typed by hand.
 
-A document holds a place for each table, `<!-- bench:NAME -->` to `<!-- /bench:NAME -->`; NAME is that of the result.
+A document holds a place for each table, `<!-- bench:NAME -->` to `<!-- /bench:NAME -->`; NAME is that of the result, or
+NAME:brief for a short form of it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 from bench.facts import RESULTS, ROOT
 
 DOCUMENTS = ("docs/performance.md", "README.md")
-PLACE = re.compile(r"(<!-- bench:([\w-]+) -->\n).*?(<!-- /bench:\2 -->)", re.DOTALL)
+PLACE = re.compile(r"(<!-- bench:([\w:-]+) -->\n).*?(<!-- /bench:\2 -->)", re.DOTALL)
 NOTHING = "*Not measured yet.*\n"
 
 Cells = Sequence[str]
@@ -49,16 +50,17 @@ def fill(text: str, results: Mapping[str, Mapping[str, Any]]) -> str:
     """The document with every place filled from its result; a place without a result says so."""
 
     def table(found: re.Match[str]) -> str:
-        result = results.get(found[2])
-        body = NOTHING if result is None else render(result)
+        name, _, form = found[2].partition(":")
+        result = results.get(name)
+        body = NOTHING if result is None else render(result, form)
         return f"{found[1]}{body}{found[3]}"
 
     return PLACE.sub(table, text)
 
 
-def render(result: Mapping[str, Any]) -> str:
-    """Raises: ValueError for a result that has no table."""
-    kind = str(result.get("kind"))
+def render(result: Mapping[str, Any], form: str = "") -> str:
+    """Raises: ValueError for a result that has no table of this form."""
+    kind = f"{result.get('kind')}:{form}" if form else str(result.get("kind"))
     if kind not in TABLES:
         raise ValueError(f"a result of the kind {kind} has no table")
     return TABLES[kind](result)
@@ -75,6 +77,23 @@ def throughput_table(result: Mapping[str, Any]) -> str:
             parts.append(f"Without figures: {'; '.join(missing)}.\n")
     parts.append(_measured_with(result))
     return "\n".join(parts)
+
+
+def brief_throughput_table(result: Mapping[str, Any]) -> str:
+    """What batchfact is compared with, on what, and how much faster it is."""
+    head = ["against", "rows", "its pairs/s", "batchfact's", "ratio", "aim"]
+    ours = {line["input"]: line for line in result["summary"] if line["arm"] == "batchfact" and line["status"] == "ok"}
+    rows = []
+    for line in result["summary"]:
+        if line["arm"] == "batchfact":
+            continue
+        if line["status"] != "ok" or line["input"] not in ours:
+            rows.append((line["title"], line["input"], line["status"], "", "", number(line["target"], "g")))
+            continue
+        speeds = (number(each["pairs_per_s"], ".2f") for each in (line, ours[line["input"]]))
+        ratio, aim = number(line["ratio"], ".2f"), number(line["target"], "g")
+        rows.append((line["title"], line["input"], *speeds, ratio, aim))
+    return f"{markdown(head, rows)}\n{_measured_with(result)}"
 
 
 def _arms_table(lines: Sequence[Mapping[str, Any]]) -> str:
@@ -182,6 +201,7 @@ def number(value: float | None, form: str) -> str:
 
 TABLES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "throughput": throughput_table,
+    "throughput:brief": brief_throughput_table,
     "ablation": ablation_table,
     "host": host_table,
 }
