@@ -139,21 +139,20 @@ class GroupAssembler:
         Then that text is encoded once, in its place, where the general way looks at either edge by itself. None where
         the prompt is no such one, or the text merges with what stands around it.
         """
-        place = next((at for at in range(len(prompt) - 2, 0, -1) if isinstance(prompt[at], Data)), None)
-        if place is None:
+        if len(prompt) < 3:
             return None
-        before, text, after = prompt[:place], prompt[place], prompt[place + 1 :]
-        if not (isinstance(before[-1], Template) and isinstance(after[0], Template) and len(after) == 1):
+        left, text, right = prompt[-3:]
+        if not (isinstance(left, Template) and isinstance(text, Data) and isinstance(right, Template)):
             return None
-        assert isinstance(text, Data)
-        middle = self._joiner.between(before[-1], text, after[0])
+        middle = self._joiner.between(left, text, right)
         if middle is None:
             return None
+        before = prompt[:-2]
         known = self._before.get(before)
         if known is None:
             _bound(self._before)
             known = self._before[before] = self._joined(before)
-        return known + middle + self._ids_of(after, "behind")
+        return known + middle + self._ids_of((right,), "behind")
 
     def _ids_of(self, unit: Unit, start: Start) -> list[int]:
         constant = all(isinstance(each, Template) for each in unit)
