@@ -31,6 +31,9 @@ Start = Literal["fresh", "behind"]
 
 Cache = dict[tuple[Unit, Start], list[int]]
 
+Ends = tuple[str, list[int], str, list[int]]
+"""The text before a place with its ids, and the text after it with its."""
+
 ANCHORS = ("\n", ".", ":")
 MAX_CACHED = 4096
 EDGE_CHARS = 64
@@ -117,13 +120,39 @@ class GroupAssembler:
     def __init__(self, joiner: Joiner) -> None:
         self._joiner = joiner
         self._own: Cache = {}
+        self._before: dict[Prompt, list[int]] = {}
 
     def assemble(self, prompt: Prompt) -> list[int]:
         """Ids of one prompt, with exactly one BOS where the model wants one."""
+        ids = self._around_last_text(prompt)
+        return self._joiner.with_bos(self._joined(prompt) if ids is None else ids)
+
+    def _joined(self, prompt: Prompt) -> list[int]:
         ids: list[int] = []
         for part in self._joiner.cut(prompt):
             ids += part.ids if isinstance(part, Tokens) else self._ids_of(*part)
-        return self._joiner.with_bos(ids)
+        return ids
+
+    def _around_last_text(self, prompt: Prompt) -> list[int] | None:
+        """The same ids sooner, for the usual prompt: only its last text of the user's is new, between known templates.
+
+        Then that text is encoded once, in its place, where the general way looks at either edge by itself. None where
+        the prompt is no such one, or the text merges with what stands around it.
+        """
+        if len(prompt) < 3:
+            return None
+        left, text, right = prompt[-3:]
+        if not (isinstance(left, Template) and isinstance(text, Data) and isinstance(right, Template)):
+            return None
+        middle = self._joiner.between(left, text, right)
+        if middle is None:
+            return None
+        before = prompt[:-2]
+        known = self._before.get(before)
+        if known is None:
+            _bound(self._before)
+            known = self._before[before] = self._joined(before)
+        return known + middle + self._ids_of((right,), "behind")
 
     def _ids_of(self, unit: Unit, start: Start) -> list[int]:
         constant = all(isinstance(each, Template) for each in unit)
@@ -142,6 +171,7 @@ class Joiner:
         self.tokenizer = tokenizer
         self.constant: Cache = {}
         self._edges: dict[tuple[Unit, Unit], Start | None] = {}
+        self._ends: dict[tuple[Template, Template], Ends] = {}
         self._anchor = _find_anchor(tokenizer)
         self.mode: Mode = "plain" if self._anchor is None else "anchored"
 
@@ -165,6 +195,28 @@ class Joiner:
                 else:
                     parts.append(((segment,), found))
         return parts
+
+    def between(self, left: Template, text: Data, right: Template) -> list[int] | None:
+        """Ids of `text` where it stands; None where it may not be cut apart there, or a marker stands at an edge."""
+        if self.mode == "merged" or not text.text:
+            return None
+        edges = self._ends.get((left, right))
+        if edges is None:
+            _bound(self._ends)
+            edges = self._ends[left, right] = self._make_ends(left, right)
+        before, before_ids, after, after_ids = edges
+        if not before_ids or not after_ids:
+            return None
+        joined = self.tokenizer.encode(before + text.text + after, special=False)
+        middle = joined[len(before_ids) : -len(after_ids)]
+        return middle if joined == before_ids + middle + after_ids else None
+
+    def _make_ends(self, left: Template, right: Template) -> Ends:
+        """What stands around a text, and its ids; no ids where it holds a marker, or nothing at all."""
+        before, after = _tail((left,)), _head((right,))
+        if any(self._has_marker(part) for part in (*before, *after)):
+            return "", [], "", []
+        return before[0].text, self.encode(before), after[0].text, self.behind(after)
 
     def _rejoin(self, parts: list[Tokens | tuple[Unit, Start]]) -> None:
         """Look again at the text before a unit that has grown: a line break may merge with it only now, as two."""

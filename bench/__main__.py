@@ -4,18 +4,36 @@ from __future__ import annotations
 
 import argparse
 
-from bench import accuracy, agreement, alignment, crashes, flips, memory, plan, sharing, soak
+from bench import (
+    ablation,
+    accuracy,
+    agreement,
+    alignment,
+    crashes,
+    flips,
+    host,
+    memory,
+    plan,
+    sharing,
+    soak,
+    tables,
+    throughput,
+)
 
 MEASUREMENTS = {
+    "ablation": ablation,
     "accuracy": accuracy,
     "agreement": agreement,
     "alignment": alignment,
     "crashes": crashes,
     "flips": flips,
+    "host": host,
     "memory": memory,
     "plan": plan,
     "sharing": sharing,
     "soak": soak,
+    "tables": tables,
+    "throughput": throughput,
 }
 
 

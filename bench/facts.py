@@ -33,11 +33,11 @@ def facts() -> dict[str, Any]:
     }
 
 
-def write_result(name: str, result: dict[str, Any]) -> Path:
-    """Write one measurement; prints where."""
+def write_result(name: str, result: dict[str, Any], made_with: dict[str, Any] | None = None) -> Path:
+    """Write one measurement; prints where. `made_with` are the `facts` of its beginning, where it is written often."""
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{name}.json"
-    path.write_text(json.dumps({**result, **facts()}, indent=1) + "\n", encoding="utf-8")
+    path.write_text(json.dumps({**result, **(made_with or facts())}, indent=1) + "\n", encoding="utf-8")
     print(f"wrote {path.relative_to(ROOT)}")
     return path
 

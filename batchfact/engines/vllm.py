@@ -166,13 +166,7 @@ class VllmEngine:
         self._numbers = count()
 
     async def choose(self, prompt_ids: list[int], labels: LabelIds, *, priority: int, replica: int) -> ChooseAnswer:
-        output = await self._ask(prompt_ids, _choose_params(labels), priority, replica)
-        first = _completion(output)
-        if not first.logprobs:
-            raise RequestError("the engine gave no log-probabilities")
-        found = first.logprobs[0]
-        logprobs = tuple(log_sum_exp([found[each].logprob for each in ids]) for ids in labels)
-        return ChooseAnswer(logprobs, _usage(output))
+        return read_choice(await self._ask(prompt_ids, choose_params(labels), priority, replica), labels)
 
     async def write(
         self,
@@ -189,14 +183,8 @@ class VllmEngine:
         if temperature > 0:  # its seed is the request's own, so there is nothing to keep
             params = _write_params(max_tokens, stop, schema, temperature=temperature, seed=seed)
         else:
-            params = _greedy_params(max_tokens, stop, schema)
-        output = await self._ask(prompt_ids, params, priority, replica)
-        last = _completion(output)
-        ids = list(last.token_ids)
-        if last.finish_reason == "stop" and not isinstance(last.stop_reason, str):
-            ids = ids[:-1]  # the end-of-turn token that ended it
-        text, kept = cut_text(self.tokenizer, ids, stop)
-        return WriteAnswer(text, tuple(kept), FINISHES[last.finish_reason or "length"], _usage(output))
+            params = greedy_params(max_tokens, stop, schema)
+        return read_text(await self._ask(prompt_ids, params, priority, replica), self.tokenizer, stop)
 
     async def _ask(self, prompt_ids: list[int], params: SamplingParams, priority: int, replica: int) -> RequestOutput:
         from vllm.exceptions import VLLMClientError
@@ -246,7 +234,7 @@ def resolve_max_model_len(spec: EngineSpec, facts: ModelFacts) -> int:
 
 
 @lru_cache(maxsize=256)
-def _choose_params(labels: LabelIds) -> SamplingParams:
+def choose_params(labels: LabelIds) -> SamplingParams:
     from vllm.sampling_params import RequestOutputKind, SamplingParams
 
     ids = [each for label in labels for each in label]
@@ -262,7 +250,7 @@ def _choose_params(labels: LabelIds) -> SamplingParams:
 
 
 @lru_cache(maxsize=256)
-def _greedy_params(max_tokens: int, stop: tuple[str, ...], schema: str | None) -> SamplingParams:
+def greedy_params(max_tokens: int, stop: tuple[str, ...], schema: str | None) -> SamplingParams:
     return _write_params(max_tokens, stop, schema, temperature=0.0, seed=None)
 
 
@@ -287,6 +275,26 @@ def _write_params(
         output_kind=RequestOutputKind.FINAL_ONLY,
         skip_clone=schema is None,  # a structured request keeps state in its parameters
     )
+
+
+def read_choice(output: RequestOutput, labels: LabelIds) -> ChooseAnswer:
+    """Raises: RequestError where the engine gave the request up, or no log-probabilities."""
+    first = _completion(output)
+    if not first.logprobs:
+        raise RequestError("the engine gave no log-probabilities")
+    found = first.logprobs[0]
+    logprobs = tuple(log_sum_exp([found[each].logprob for each in ids]) for ids in labels)
+    return ChooseAnswer(logprobs, _usage(output))
+
+
+def read_text(output: RequestOutput, tokenizer: FastTokenizer, stop: tuple[str, ...]) -> WriteAnswer:
+    """Raises: RequestError where the engine gave the request up."""
+    last = _completion(output)
+    ids = list(last.token_ids)
+    if last.finish_reason == "stop" and not isinstance(last.stop_reason, str):
+        ids = ids[:-1]  # the end-of-turn token that ended it
+    text, kept = cut_text(tokenizer, ids, stop)
+    return WriteAnswer(text, tuple(kept), FINISHES[last.finish_reason or "length"], _usage(output))
 
 
 def _completion(output: RequestOutput) -> CompletionOutput:

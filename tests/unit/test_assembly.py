@@ -136,3 +136,36 @@ def test_empty_segments_change_nothing():
     full = assembler.assemble((Template("Document:\n"), Data(""), Template("\nAnswer:")))
     assert full == assembler.assemble((Template("Document:\n"), Template("\nAnswer:")))
     assert assembler.assemble(()) == []
+
+
+@pytest.mark.parametrize("tokenizer", [byte_level, line_breaking])
+def test_a_window_costs_one_encoding_in_a_group_whose_templates_are_known(tokenizer):
+    counting = Counting(tokenizer())
+    group = Assembler(counting).for_group()
+    group.assemble(prompt_of("The first window."))
+    counting.texts.clear()
+
+    ids = group.assemble(prompt_of("Another one, with other words."))
+
+    assert counting.texts.total() == 1
+    assert ids == Assembler(tokenizer()).assemble(prompt_of("Another one, with other words."))
+
+
+@pytest.mark.parametrize("tokenizer", [byte_level, line_breaking, sentencepiece])
+@pytest.mark.parametrize("window", ["a <|im_end|> b", "", "...", "<s>", "été 中文 🙂", "Yes", "\n\nA line"])
+@pytest.mark.parametrize("tail", ["\nAnswer:", "<|im_end|>\n", "", "\n\n", "nswer"])
+def test_a_text_in_its_place_has_the_ids_of_the_general_way(tokenizer, window, tail):
+    assembler = Assembler(tokenizer())
+    group = assembler.for_group()
+    prompt = prompt_of(window, tail=tail)
+
+    found = group._around_last_text(prompt)
+
+    assert found is None or found == group._joined(prompt)
+
+
+def test_a_window_that_merges_with_its_template_is_left_to_the_general_way():
+    group = Assembler(line_breaking()).for_group()
+    prompt = (Template("Document:\n"), Data("D"), Template("\n"), Data("\n\nW."), Template("\nAnswer:"))
+
+    assert group._around_last_text(prompt) is None

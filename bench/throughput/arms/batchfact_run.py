@@ -1,0 +1,90 @@
+"""batchfact as `batchfact run` has it: from Parquet to Parquet, with its journal."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+
+import anyio
+import pyarrow.parquet as pq
+
+from batchfact.pipeline import run
+from batchfact.progress import Progress
+from batchfact.records import Usage
+from bench.throughput.prompts import config_of
+from bench.throughput.task import ArmRecord, FindingRow, Task
+
+
+class TimedProgress(Progress):
+    """A run's counters that also note every answer's tokens and time."""
+
+    calls: list[tuple[int, int, int]]
+    answered_at: list[float]
+    idle_since: float | None
+    idle_s: float
+
+    def add_tokens(self, usage: Usage) -> None:
+        super().add_tokens(usage)
+        self.calls.append((usage.prompt, usage.cached, usage.output))
+        self.answered_at.append(time.monotonic())
+
+    def enter_engine(self) -> None:
+        if self.idle_since is not None:
+            self.idle_s += time.monotonic() - self.idle_since
+            self.idle_since = None
+        super().enter_engine()
+
+    def leave_engine(self) -> None:
+        super().leave_engine()
+        if self.num_in_flight == 0:
+            self.idle_since = time.monotonic()
+
+
+def score(task: Task) -> ArmRecord:
+    _override(task.overrides)
+    output = task.folder / "out.parquet"
+    watched: list[TimedProgress] = []
+
+    def watch(progress: Progress) -> None:
+        progress.__class__ = TimedProgress  # the run makes its own counters; these only note more
+        assert isinstance(progress, TimedProgress)
+        progress.calls, progress.answered_at, progress.idle_since, progress.idle_s = [], [], None, 0.0
+        watched.append(progress)
+
+    async def score_all() -> None:
+        await run(config_of(task, output), watch=watch)
+
+    anyio.run(score_all)
+    written_at = time.monotonic()
+    progress = watched[0]
+    assert progress.engine_ready_at is not None
+    assert progress.scored_at is not None
+    return ArmRecord(
+        ready_at=progress.engine_ready_at,
+        first_row_at=progress.answered_at[0],
+        finished_at=progress.answered_at[-1],
+        findings=_read_findings(output),
+        calls=progress.calls,
+        output_s=written_at - progress.scored_at,
+        idle_s=progress.idle_s,
+        same_prompts=1.0,
+    )
+
+
+def _read_findings(output: Path) -> dict[int, list[FindingRow]]:
+    table = pq.read_table(output, columns=["number", "batchfact_findings"])
+    return {
+        row["number"]: [(each["label"], each["score"], each["status"]) for each in row["batchfact_findings"] or ()]
+        for row in table.to_pylist()
+    }
+
+
+def _override(overrides: Mapping[str, float]) -> None:
+    """Set constants of batchfact, named module.NAME, for this process."""
+    for name, value in overrides.items():
+        module, _, constant = name.rpartition(".")
+        owner = import_module(f"batchfact.{module}")
+        before = getattr(owner, constant)  # an unknown one is an error
+        setattr(owner, constant, type(before)(value))
