@@ -16,6 +16,7 @@ from msgspec import Struct
 from batchfact.calibration import Calibration
 from batchfact.errors import UsageError
 from batchfact.records import PairStatus
+from batchfact.sharding import JobShard
 
 DEFAULT_MODEL = "smollm2-135m-factual"
 BASE_MODEL = "smollm2-135m"
@@ -183,6 +184,7 @@ class Runtime(Struct, frozen=True, kw_only=True):
     gpu_memory_utilization: float | None = None
     kv_cache_bytes: int | None = None
     journal: Path | None = None
+    shard: JobShard | None = None
     restart: bool = False
     retry_status: tuple[PairStatus, ...] = ()
     limit: int | None = None
