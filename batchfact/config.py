@@ -211,6 +211,11 @@ class Runtime(Struct, frozen=True, kw_only=True):
             f"--engine {self.engine} {'with' if self.base_url else 'without'} --base-url",
         )
         require(
+            self.base_url is None or self.tensor_parallel_size == self.data_parallel_size == 1,
+            "with --engine openai, --tensor-parallel-size and --data-parallel-size are the server's: leave them out",
+            f"{self.tensor_parallel_size} and {self.data_parallel_size}",
+        )
+        require(
             self.api_key_env is None or self.base_url is not None,
             "--api-key-env goes with --base-url",
             "no --base-url",

@@ -48,16 +48,25 @@ def open_store(uri: str) -> tuple[pafs.FileSystem, str]:
         if parts.scheme != "s3":
             filesystem, path = pafs.FileSystem.from_uri(uri)
             return filesystem, path
-        query = dict(parse_qsl(parts.query))
-        for name in query:
-            if name not in _S3_QUERY:
-                raise UsageError(f"{uri}: an s3:// URI has no setting {name!r}{nearest(name, _S3_QUERY)}")
-        has_endpoint = "endpoint_override" in query or any(os.environ.get(name) for name in _ENDPOINT_VARIABLES)
-        if "region" not in query and not has_endpoint:
-            query["region"] = pafs.resolve_s3_region(parts.netloc)
-        return _s3(tuple(sorted(query.items()))), (parts.netloc + unquote(parts.path)).rstrip("/")
+        settings = _s3_settings(uri, parts.query)
+        if "region" not in settings and "endpoint_override" not in settings:
+            settings["region"] = pafs.resolve_s3_region(parts.netloc)
+        return _s3(tuple(sorted(settings.items()))), (parts.netloc + unquote(parts.path)).rstrip("/")
     except (OSError, ValueError, ImportError, pa.ArrowException) as error:
         raise UsageError(f"{uri} cannot be opened: {error}") from error
+
+
+def _s3_settings(uri: str, query: str) -> dict[str, str]:
+    """The URI's settings; a server that it does not name may be named by the variables that all S3 clients know."""
+    settings = dict(parse_qsl(query))
+    for name in settings:
+        if name not in _S3_QUERY:
+            raise UsageError(f"{uri}: an s3:// URI has no setting {name!r}{nearest(name, _S3_QUERY)}")
+    endpoint = next(filter(None, map(os.environ.get, _ENDPOINT_VARIABLES)), None)
+    if endpoint and "endpoint_override" not in settings:
+        server = urlsplit(endpoint)
+        settings |= {"endpoint_override": server.netloc, "scheme": server.scheme}
+    return settings
 
 
 @lru_cache(maxsize=16)

@@ -37,8 +37,15 @@ class Store:
         self.server.start()
         host, port = self.server.get_host_and_port()
         self.address = f"{host}:{port}"
+        requests.post(f"http://{self.address}/moto-api/reset", timeout=30).raise_for_status()
         requests.put(f"http://{self.address}/{BUCKET}", timeout=30).raise_for_status()
+        self.is_up = True
         self.files: Any = pafs.S3FileSystem(endpoint_override=self.address, scheme="http")
+
+    def stop(self) -> None:
+        if self.is_up:
+            self.server.stop()
+        self.is_up = False
 
     def uri(self, key: str, bucket: str = BUCKET) -> str:
         return f"s3://{bucket}/{key}?endpoint_override={self.address}&scheme=http"
@@ -77,7 +84,7 @@ def store(fake_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
     store = Store(fake_model, tmp_path)
     yield store
-    store.server.stop()
+    store.stop()
 
 
 @pytest.fixture
@@ -204,7 +211,7 @@ def test_a_server_that_is_gone_is_told_in_bounded_time(
     object_stores._s3.cache_clear()
     local = str(make_input(PAIRS))
     source = store.put("in.parquet", Path(local))
-    store.server.stop()
+    store.stop()
 
     told = store.refusal(source, output=str(store.folder / "out.parquet"))
     assert "NETWORK_CONNECTION" in told and "check the server's address" in told
@@ -222,7 +229,7 @@ def test_a_server_that_goes_during_a_run_ends_it_and_the_rows_are_kept(
     publish = object_stores.publish
 
     def stop_first(*args: Any) -> None:
-        store.server.stop()
+        store.stop()
         publish(*args)
 
     monkeypatch.setattr(output_files, "publish", stop_first)
