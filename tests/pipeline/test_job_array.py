@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,7 @@ from batchfact.sink import Totals
 from tests.pipeline.command_line import CommandLine, rows, verdicts
 
 JOURNALS = "out.parquet.journal"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "slurm_array.sh"
 PAIRS: list[tuple[str | None, str | None]] = [
     *((f"Document {i % 13}. It is about item {i % 13}.", f"Item {i}. Sold {i}.") for i in range(60)),
     (None, "Nothing to compare with."),
@@ -122,6 +125,36 @@ def test_the_commands_of_an_array_go_one_after_the_other(cli: CommandLine, make_
     assert f"rows {len(PAIRS)}" in " ".join(merge.stdout.split())
     assert described(tmp_path / "out.parquet")["fold"]["threshold"] == 0.4
     assert "--shard 5/4: there are the shards 1/4 to 4/4" in refused.stderr
+
+
+SBATCH = """#!{python}
+# Stands in for SLURM's sbatch: runs the job at once, each task of an array after the other.
+import os, subprocess, sys
+options = dict(word.split("=", 1) for word in sys.argv[1:] if word.startswith("--") and "=" in word)
+first, _, last = options.get("--array", "0-0").partition("-")
+for task in range(int(first), int(last) + 1):
+    job = dict(os.environ, SLURM_ARRAY_TASK_ID=str(task))
+    subprocess.run(["/bin/sh", "-c", sys.argv[sys.argv.index("--wrap") + 1]], env=job, check=True)
+print(17 if "--parsable" in sys.argv else "Submitted batch job 18", end="")
+"""
+
+
+def test_the_slurm_example_scores_all_shards_and_merges_them(
+    jobs: Jobs, fake_model: Path, make_input: Any, tmp_path: Path
+) -> None:
+    source = make_input(PAIRS, name="in put.parquet")
+    jobs.run(source, output="single.parquet")
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "sbatch").write_text(SBATCH.format(python=sys.executable))
+    (programs / "batchfact").write_text(f'#!/bin/sh\nexec {sys.executable} -m batchfact "$@" > /dev/null\n')
+    for program in programs.iterdir():
+        program.chmod(0o755)
+    words = ["bash", str(EXAMPLE), source, "out put.parquet", "--engine", "fake", "--model", str(fake_model)]
+    environment = os.environ | {"PATH": f"{programs}:{os.environ['PATH']}", "SHARDS": "2"}
+    subprocess.run(words, cwd=tmp_path, env=environment, check=True, timeout=200)
+
+    assert pq.read_table(tmp_path / "out put.parquet") == pq.read_table(tmp_path / "single.parquet")
 
 
 def test_every_row_is_on_one_shard_and_a_documents_rows_are_together(jobs: Jobs, make_input: Any) -> None:
