@@ -26,11 +26,9 @@ from batchfact.reducing import calibration_notes, options_of
 from batchfact.run_file import RunFile, differences
 from batchfact.run_log import incidents
 from batchfact.settings import make_config
-from batchfact.sharding import MAX_COUNT, JobShard, parse_shard
+from batchfact.sharding import MAX_COUNT, JobShard, parse_shard, shard_folders
 from batchfact.sink import Totals, check_output, merge
 from batchfact.source import Source, open_source
-
-SHARD_FOLDERS = "shard-*-of-*"
 
 
 class _ShardJournal(Struct, frozen=True, kw_only=True):
@@ -100,12 +98,11 @@ def _split(paths: Sequence[str]) -> tuple[list[Path], tuple[str, ...]]:
     inputs = []
     for given in paths:
         folder = Path(given).expanduser()
-        within = sorted(folder.glob(SHARD_FOLDERS)) if "://" not in given else []
         if read_run(folder) is not None:
             folders.append(folder)
-        elif any(read_run(each) is not None for each in within):
-            folders += [each for each in within if read_run(each) is not None]
-        elif folder.name.endswith(".journal") or folder.match(SHARD_FOLDERS):
+        elif within := [each for each in shard_folders(folder) if read_run(each) is not None]:
+            folders += within
+        elif folder.name.endswith(".journal") or folder.name.startswith("shard-"):
             raise UsageError(f"there is no journal in {given}; batchfact run --shard makes it")
         else:
             inputs.append(given)

@@ -8,6 +8,7 @@ shards too; a job shard has nothing to do with them.
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 from msgspec import Struct
 
@@ -17,6 +18,7 @@ MAX_COUNT = 256
 """So many journals, and their locks, can be open at once where a process may have 1,024 files."""
 
 _HASH_BITS = 64
+_FOLDER = re.compile(r"shard-(\d+)-of-(\d+)")
 
 
 class JobShard(Struct, frozen=True):
@@ -48,6 +50,14 @@ class JobShard(Struct, frozen=True):
         The hash's highest bits decide: its lowest ones spread documents over spill files.
         """
         return (document_hash * self.count) >> _HASH_BITS == self.index - 1
+
+
+def shard_folders(folder: Path) -> list[Path]:
+    """What lies in the folder that shards share, by their names; each may be a journal."""
+    if not folder.is_dir():
+        return []
+    named = [(_FOLDER.fullmatch(path.name), path) for path in folder.iterdir()]
+    return [path for _, _, path in sorted((int(match[2]), int(match[1]), path) for match, path in named if match)]
 
 
 def parse_shard(text: object) -> JobShard:

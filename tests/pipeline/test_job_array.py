@@ -250,6 +250,17 @@ def test_many_parts_are_merged_with_few_files_open(jobs: Jobs, finished: Path, t
     assert len(rows(tmp_path / "out.parquet")) == len(PAIRS)
 
 
+def test_status_tells_of_all_shards(jobs: Jobs, cli: CommandLine, make_input: Any) -> None:
+    jobs.run(make_input(PAIRS), shard="2/3")
+    found = json.loads(cli("status", "out.parquet", "--json").stdout)
+    shown = cli("status", "out.parquet").stdout
+
+    assert found["missing"] == ["1/3", "3/3"]
+    assert found["rows_done"] == found["shards"]["2/3"]["rows_done"] > 0
+    assert found["shards"]["2/3"]["state"] == "finished"
+    assert "2/3" in shown and "not begun" in shown
+
+
 # Refused
 
 
