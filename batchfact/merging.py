@@ -26,7 +26,7 @@ from batchfact.reducing import calibration_notes, options_of
 from batchfact.run_file import RunFile, differences
 from batchfact.run_log import incidents
 from batchfact.settings import make_config
-from batchfact.sharding import MAX_COUNT, JobShard, parse_shard, shard_folders
+from batchfact.sharding import FOLDER_NAME, MAX_COUNT, JobShard, parse_shard, shard_folders
 from batchfact.sink import Totals, check_output, merge
 from batchfact.source import Source, open_source
 
@@ -102,7 +102,7 @@ def _split(paths: Sequence[str]) -> tuple[list[Path], tuple[str, ...]]:
             folders.append(folder)
         elif within := [each for each in shard_folders(folder) if read_run(each) is not None]:
             folders += within
-        elif folder.name.endswith(".journal") or folder.name.startswith("shard-"):
+        elif folder.name.endswith(".journal") or FOLDER_NAME.fullmatch(folder.name):
             raise UsageError(f"there is no journal in {given}; batchfact run --shard makes it")
         else:
             inputs.append(given)

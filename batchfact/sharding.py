@@ -18,7 +18,7 @@ MAX_COUNT = 256
 """So many journals, and their locks, can be open at once where a process may have 1,024 files."""
 
 _HASH_BITS = 64
-_FOLDER = re.compile(r"shard-(\d+)-of-(\d+)")
+FOLDER_NAME = re.compile(r"shard-(\d+)-of-(\d+)")
 
 
 class JobShard(Struct, frozen=True):
@@ -56,7 +56,7 @@ def shard_folders(folder: Path) -> list[Path]:
     """What lies in the folder that shards share, by their names; each may be a journal."""
     if not folder.is_dir():
         return []
-    named = [(_FOLDER.fullmatch(path.name), path) for path in folder.iterdir()]
+    named = [(FOLDER_NAME.fullmatch(path.name), path) for path in folder.iterdir()]
     return [path for _, _, path in sorted((int(match[2]), int(match[1]), path) for match, path in named if match)]
 
 

@@ -31,7 +31,7 @@ async def margins(engine: VllmEngine, replica: int) -> tuple[list[float], list[i
 
 
 async def test_requests_pinned_to_a_replica_find_their_prefix_there_and_nowhere_else(spec: EngineSpec, quiet_imports):
-    two = msgspec.structs.replace(spec, data_parallel_size=2, kv_cache_bytes=1 << 29)
+    two = msgspec.structs.replace(spec, data_parallel_size=2, kv_cache_bytes=1 << 28)
     async with factory.open(two) as engine:
         assert engine.capacity.num_replicas == 2
         first, cached_first = await margins(engine, 0)

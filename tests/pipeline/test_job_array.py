@@ -102,7 +102,7 @@ def finished(jobs: Jobs, make_input: Any) -> Path:
 
 @pytest.mark.parametrize("count", [1, 3])
 def test_the_merged_shards_equal_a_single_run(jobs: Jobs, make_input: Any, tmp_path: Path, count: int) -> None:
-    source = make_input(PAIRS, id=list(range(len(PAIRS))))
+    source = make_input(PAIRS, name="shard-1.parquet", id=list(range(len(PAIRS))))
     single = jobs.run(source, output="single.parquet").totals
     jobs.run_shards(source, count)
     assert not (tmp_path / "out.parquet").exists()
