@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from batchfact import pipeline
+from batchfact.cli.status import status
 from batchfact.errors import RunFailedError, UsageError
 from batchfact.journal import Journal, read_run
 from batchfact.merging import merge_journals
@@ -250,10 +251,14 @@ def test_many_parts_are_merged_with_few_files_open(jobs: Jobs, finished: Path, t
     assert len(rows(tmp_path / "out.parquet")) == len(PAIRS)
 
 
-def test_status_tells_of_all_shards(jobs: Jobs, cli: CommandLine, make_input: Any) -> None:
+def test_status_tells_of_all_shards(
+    jobs: Jobs, make_input: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     jobs.run(make_input(PAIRS), shard="2/3")
-    found = json.loads(cli("status", "out.parquet", "--json").stdout)
-    shown = cli("status", "out.parquet").stdout
+    status(str(tmp_path / "out.parquet"), journal=None, as_json=True)
+    found = json.loads(capsys.readouterr().out)
+    status(str(tmp_path / "out.parquet"), journal=None, as_json=False)
+    shown = capsys.readouterr().out
 
     assert found["missing"] == ["1/3", "3/3"]
     assert found["rows_done"] == found["shards"]["2/3"]["rows_done"] > 0
