@@ -386,7 +386,9 @@ def _engine_args(spec: EngineSpec, package: Package) -> Any:
 
 
 def _cpu_settings(spec: EngineSpec, facts: ModelFacts, dtype: str, max_model_len: int) -> dict[str, Any]:
-    kv_bytes = spec.kv_cache_bytes or default_kv_bytes(facts, dtype, max_model_len) // spec.data_parallel_size
+    kv_bytes = spec.kv_cache_bytes or default_kv_bytes(
+        facts, dtype, max_model_len, copies=spec.data_parallel_size, parts=spec.tensor_parallel_size
+    )
     return {
         "max_num_batched_tokens": CPU_MAX_BATCHED_TOKENS,
         "max_num_seqs": CPU_MAX_NUM_SEQS,
@@ -406,12 +408,16 @@ def _gpu_settings(spec: EngineSpec) -> dict[str, Any]:
     }
 
 
-def default_kv_bytes(facts: ModelFacts, dtype: str, max_model_len: int) -> int:
-    """KV memory on a CPU: a quarter of the free memory, between 1 and 4 GiB, and room for one longest prompt."""
-    room = min(max(psutil.virtual_memory().available // 4, GIB), 4 * GIB)
+def default_kv_bytes(facts: ModelFacts, dtype: str, max_model_len: int, *, copies: int = 1, parts: int = 1) -> int:
+    """KV memory of one CPU worker, where a model has several copies, or each copy several parts.
+
+    All workers together have a quarter of the free memory, between 1 and 4 GiB; each copy has room for one longest
+    prompt.
+    """
+    room = min(max(psutil.virtual_memory().available // 4, GIB), 4 * GIB) // copies
     value_bytes = 4 if dtype == "float32" else 2
     longest = (facts.kv_values or 0) * value_bytes * (max_model_len + CPU_BLOCK_TOKENS)
-    return max(room, longest)
+    return -(-max(room, longest) // parts)
 
 
 def convert_extra(extra: Mapping[str, str], args_class: type) -> dict[str, Any]:
