@@ -24,10 +24,10 @@ from batchfact.journal import Journal, read_run
 from batchfact.merging import merge_journals
 from batchfact.pipeline import RunReport
 from batchfact.reducing import reduce_journal
-from batchfact.run_log import read_log
 from batchfact.settings import make_config
 from batchfact.sink import Totals
 from tests.pipeline.command_line import CommandLine, rows, verdicts
+from tests.pipeline.test_status import wait_for_commits
 
 JOURNALS = "out.parquet.journal"
 EXAMPLE = Path(__file__).parents[2] / "examples" / "slurm_array.sh"
@@ -192,8 +192,7 @@ def test_a_killed_shard_goes_on_where_it_was(jobs: Jobs, cli: CommandLine, make_
     hanging = ["--engine-arg", "hang_after=20", "--engine-arg", "max_num_seqs=1"]
     words = cli.run_args(source, "out.parquet", "--config", "small.toml", *hanging, "--quiet")
     killed = subprocess.Popen(words, cwd=tmp_path)
-    while not any(event.event == "committed" for event in read_log(tmp_path / folder_of(1, 2))):
-        assert killed.poll() is None
+    wait_for_commits(tmp_path / folder_of(1, 2), 1)
     killed.kill()
     killed.wait()
     jobs.run(source, shard="2/2")
