@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+from collections import OrderedDict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -19,6 +20,34 @@ from batchfact.engines.base import Capacity
 
 KV_SHARE = 0.85
 """Share of the KV cache that admission fills; the rest is for partly filled blocks and for the engine's own slack."""
+
+
+RECENT_DOCUMENTS = 4096
+"""So many documents keep their replica; of older ones a replica's cache holds nothing any more."""
+
+
+class Replicas:
+    """The budgets of all replicas, and which documents are on which."""
+
+    def __init__(self, capacity: Capacity) -> None:
+        self.admissions = [Admission(capacity) for _ in range(capacity.num_replicas)]
+        self._homes: OrderedDict[int, int] = OrderedDict()
+        self._turns = itertools.count()
+
+    def home(self, document_hash: int) -> int:
+        """The replica that a document's requests go to: where it was lately, or else the one with the least to do.
+
+        A document with many pairs comes as several groups, and all of them find its prefix in that replica's cache.
+        """
+        replica = self._homes.pop(document_hash, None)
+        if replica is None:
+            first = next(self._turns)  # equal ones take turns
+            turns = [(first + turn) % len(self.admissions) for turn in range(len(self.admissions))]
+            replica = min(turns, key=lambda each: self.admissions[each].load)
+        self._homes[document_hash] = replica
+        if len(self._homes) > RECENT_DOCUMENTS:
+            self._homes.popitem(last=False)
+        return replica
 
 
 class GroupHold:

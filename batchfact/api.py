@@ -283,8 +283,17 @@ def _is_data_frame(pairs: object) -> TypeGuard[pd.DataFrame]:
 
 
 FILE_OPTIONS = frozenset(
-    {"group", "look-ahead-rows", "look-ahead-bytes", "journal", "restart", "retry-status", "limit", "max-unscored"}
-    | {"metrics-port", "metrics-host", "part-rows", "part-seconds", "keep-columns", "drop-document", "quiet"}
+    {"group", "look-ahead-rows", "look-ahead-bytes", "journal", "shard", "restart", "retry-status", "limit"}
+    | {
+        "max-unscored",
+        "metrics-port",
+        "metrics-host",
+        "part-rows",
+        "part-seconds",
+        "keep-columns",
+        "drop-document",
+        "quiet",
+    }
 )
 """Options of a run over files, which mean nothing for pairs in memory."""
 

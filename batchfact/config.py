@@ -16,6 +16,7 @@ from msgspec import Struct
 from batchfact.calibration import Calibration
 from batchfact.errors import UsageError
 from batchfact.records import PairStatus
+from batchfact.sharding import JobShard
 
 DEFAULT_MODEL = "smollm2-135m-factual"
 BASE_MODEL = "smollm2-135m"
@@ -183,6 +184,7 @@ class Runtime(Struct, frozen=True, kw_only=True):
     gpu_memory_utilization: float | None = None
     kv_cache_bytes: int | None = None
     journal: Path | None = None
+    shard: JobShard | None = None
     restart: bool = False
     retry_status: tuple[PairStatus, ...] = ()
     limit: int | None = None
@@ -207,6 +209,11 @@ class Runtime(Struct, frozen=True, kw_only=True):
             (self.engine == "openai") == (self.base_url is not None),
             "--engine openai and --base-url go together",
             f"--engine {self.engine} {'with' if self.base_url else 'without'} --base-url",
+        )
+        require(
+            self.base_url is None or self.tensor_parallel_size == self.data_parallel_size == 1,
+            "with --engine openai, --tensor-parallel-size and --data-parallel-size are the server's: leave them out",
+            f"{self.tensor_parallel_size} and {self.data_parallel_size}",
         )
         require(
             self.api_key_env is None or self.base_url is not None,

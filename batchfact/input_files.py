@@ -23,9 +23,9 @@ import pyarrow.parquet as pq
 from msgspec import Struct
 
 from batchfact.errors import UsageError, nearest
+from batchfact.object_stores import IS_URI, open_store, reason
 
 _MAGIC = b"PAR1"
-_URI = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+://")
 _GLOB = re.compile(r"[*?\[]")
 
 
@@ -134,15 +134,11 @@ def content_digest(given: str) -> str:
 def open_filesystem(given: str) -> tuple[pafs.FileSystem, str]:
     """The file system and the path in it of a path or URI.
 
-    Raises: UsageError where no file system answers to the URI.
+    Raises: UsageError where no file system answers to the URI, or it holds a password.
     """
-    if not _URI.match(given):
-        return pafs.LocalFileSystem(), os.path.normpath(Path(given).expanduser().absolute())
-    try:
-        filesystem, path = pafs.FileSystem.from_uri(given)
-    except (OSError, ValueError, ImportError, pa.ArrowException) as error:
-        raise UsageError(f"{given} cannot be opened: {error}") from error
-    return filesystem, path
+    if IS_URI.match(given):
+        return open_store(given)
+    return pafs.LocalFileSystem(), os.path.normpath(Path(given).expanduser().absolute())
 
 
 # Finding
@@ -155,8 +151,8 @@ class _Found(NamedTuple):
 
 
 def _find(given: str) -> _Found:
-    before, _, pattern = _split_glob(given)
-    filesystem, path = open_filesystem(given if not pattern or _exists_here(given) else before)
+    before, pattern, query = _split_glob(given)
+    filesystem, path = open_filesystem(given if not pattern or _exists_here(given) else before + query)
     try:
         if pattern and not _exists_here(given):
             paths = _match(filesystem, path, pattern)
@@ -169,21 +165,22 @@ def _find(given: str) -> _Found:
         if kind == pafs.FileType.Directory:
             return _Found(filesystem, _shards_in(filesystem, path, given), True)
     except OSError as error:
-        raise UsageError(f"input {given} cannot be opened: {error}") from error
+        raise UsageError(f"input {given} cannot be opened: {reason(error)}") from error
     return _Found(filesystem, [path], False)
 
 
 def _exists_here(given: str) -> bool:
-    return not _URI.match(given) and Path(given).expanduser().exists()
+    return not IS_URI.match(given) and Path(given).expanduser().exists()
 
 
 def _split_glob(given: str) -> tuple[str, str, str]:
-    """The folder before the first part with a wildcard, the slash, and the pattern from there on."""
-    magic = _GLOB.search(given)
+    """The folder before the first part with a wildcard, the pattern from there on, and a URI's query."""
+    place, mark, query = given.partition("?") if IS_URI.match(given) else (given, "", "")
+    magic = _GLOB.search(place)
     if magic is None:
-        return given, "", ""
-    before, slash, _ = given[: magic.start()].rpartition("/")
-    return (before or slash or "."), slash, given[len(before) + len(slash) :]
+        return place, "", mark + query
+    before, slash, _ = place[: magic.start()].rpartition("/")
+    return (before or slash or "."), place[len(before) + len(slash) :], mark + query
 
 
 def _match(filesystem: pafs.FileSystem, folder: str, pattern: str) -> list[str]:
@@ -280,7 +277,7 @@ def _read_footer(filesystem: pafs.FileSystem, path: str, columns: set[str]) -> _
                 digest=blake2b(footer, digest_size=8).hexdigest(),
             )
     except (OSError, pa.ArrowException) as error:
-        raise UsageError(f"{path} cannot be read as Parquet: {error}") from error
+        raise UsageError(f"{path} cannot be read as Parquet: {reason(error)}") from error
 
 
 def _column_bytes(metadata: pq.FileMetaData, columns: set[str]) -> tuple[int, int]:

@@ -122,6 +122,15 @@ class Journal:
         return self.folder / _SPILL
 
     @property
+    def num_rows(self) -> int:
+        """Finished rows, each once."""
+        return sum(batch.num_rows for batch in merge_parts(open_batches(self._snapshot(), ["row"])))
+
+    @property
+    def num_parts(self) -> int:
+        return len(self._snapshot())
+
+    @property
     def num_bytes(self) -> int:
         """Size of the parts on disk."""
         return sum(part.path.stat().st_size for part in self._snapshot())
@@ -160,6 +169,13 @@ class Journal:
                 self._compact(old)
         finally:
             self._compacting.release()
+
+    def compact(self) -> None:
+        """Merge all parts into one, so that a reader of many journals has few files open."""
+        with self._compacting:
+            old = self._snapshot()
+            if len(old) > 1:
+                self._compact(old)
 
     def committed(self, is_retried: Callable[[Outcome], bool] | None = None) -> Iterator[tuple[int, int]]:
         """(row, text_hash) of each finished row, in row order, without those that `is_retried` picks."""

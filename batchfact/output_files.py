@@ -18,6 +18,7 @@ import pyarrow.fs as pafs
 from batchfact.disk_space import nearest_folder
 from batchfact.durable import sync
 from batchfact.errors import UsageError
+from batchfact.object_stores import publish, reason
 from batchfact.source import Source
 
 
@@ -25,7 +26,7 @@ def output_kind(filesystem: pafs.FileSystem, path: str, output: str) -> pafs.Fil
     try:
         return filesystem.get_file_info(path).type
     except OSError as error:
-        raise UsageError(f"output {output} cannot be reached: {error}") from error
+        raise UsageError(f"output {output} cannot be reached: {reason(error)}") from error
 
 
 def refuse_input(source: Source, filesystem: pafs.FileSystem, path: str, output: str) -> None:
@@ -61,25 +62,27 @@ def check_folder(folder: Path, output: str) -> None:
 
 
 @contextlib.contextmanager
-def whole_output(filesystem: pafs.FileSystem, path: str) -> Iterator[str]:
-    """A name to write to, which becomes `path` at the end of the block and vanishes on an error.
+def whole_output(filesystem: pafs.FileSystem, path: str, spool: Path | None = None) -> Iterator[Path]:
+    """A local path to write to, which becomes `path` at the end of the block and vanishes on an error.
 
-    Object stores have no rename. There the name is `path` itself: a file shows only when it is whole, a folder's files
-    one after the other.
+    Object stores have no rename, and pyarrow closes what it has begun to write even after an error, which would publish
+    a cut file. So what goes there lies in the local folder `spool` (by default that for temporary files) until it is
+    whole.
     """
     if not isinstance(filesystem, pafs.LocalFileSystem):
-        try:
-            yield path
-        except BaseException:
-            _remove_remote(filesystem, path)
-            raise
+        if spool is not None:
+            spool.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=spool) as folder:
+            written = Path(folder) / "output"
+            yield written
+            publish(written, filesystem, path)
         return
     final = Path(path)
     temporary = final.with_name(f".{final.name}.tmp")
     final.parent.mkdir(parents=True, exist_ok=True)
     _remove(temporary)
     try:
-        yield str(temporary)
+        yield temporary
         _replace(temporary, final)
     except BaseException:
         _remove(temporary)
@@ -102,11 +105,3 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
-
-
-def _remove_remote(filesystem: pafs.FileSystem, path: str) -> None:
-    kind = filesystem.get_file_info(path).type
-    if kind == pafs.FileType.Directory:
-        filesystem.delete_dir(path)
-    elif kind == pafs.FileType.File:
-        filesystem.delete_file(path)

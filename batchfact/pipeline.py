@@ -33,7 +33,7 @@ from batchfact.progress import Progress, forget
 from batchfact.records import DocumentGroup, Finding, Outcome, Pair, Rejected, Unscored
 from batchfact.run_log import RunLog
 from batchfact.scheduler import Sampling, Scheduler, rejected_outcome
-from batchfact.sink import Totals, merge
+from batchfact.sink import Totals, merge, tally
 from batchfact.stopping import InterruptedRunError, Stopping
 from batchfact.supervision import Limits, supervised
 
@@ -59,7 +59,7 @@ class RunReport(Struct, frozen=True, kw_only=True):
 async def run(
     config: RunConfig, *, watch: Callable[[Progress], None] = lambda _: None, engines: EngineSource = supervised
 ) -> RunReport:
-    """Score every row of the inputs and write the output.
+    """Score every row of the inputs and write the output; one shard of a job array only fills its journal.
 
     Args:
         watch: called once with the run's counters, before any work; a display reads them from then on.
@@ -87,7 +87,8 @@ async def run(
             async with stopping.listening():
                 await _score(prepared, journal, progress, stopping, engines)
                 progress.begin("writing the output")
-                totals = await anyio.to_thread.run_sync(_merge, prepared, journal, progress, stopping)
+                finish = _merge if config.runtime.shard is None else _tally
+                totals = await anyio.to_thread.run_sync(finish, prepared, journal, progress, stopping)
         except BaseExceptionGroup as group:
             raise root_cause(group) from group
         _check_unscored(config, totals.rows - totals.statuses.get("ok", 0), totals.rows)
@@ -172,15 +173,24 @@ def _items(prepared: Prepared, journal: Journal, progress: Progress, stopping: S
     """The rows that are not committed yet, by document; a generator, so that closing it removes spill files."""
     runtime = prepared.config.runtime
 
+    num_rows = 0
+
+    def rows_of_run() -> Iterator[Pair | Rejected]:
+        nonlocal num_rows
+        for row in prepared.source.pairs(stop=runtime.limit):
+            if runtime.shard is None or runtime.shard.holds(row.document_hash):
+                num_rows += 1
+                yield row
+
     def rows_to_ask() -> Iterator[Pair | Rejected]:
         num_asked = 0
-        for row in pending(prepared.source.pairs(stop=runtime.limit), journal.committed(prepared.is_retried)):
+        for row in pending(rows_of_run(), journal.committed(prepared.is_retried)):
             if stopping.was_stopped:
                 return
-            progress.num_resumed = row.row - num_asked
             num_asked += 1
+            progress.num_resumed = num_rows - num_asked
             yield row
-        progress.num_resumed = prepared.num_rows - num_asked
+        progress.num_rows, progress.num_resumed = num_rows, num_rows - num_asked
 
     return group_pairs(
         rows_to_ask(),
@@ -188,7 +198,7 @@ def _items(prepared: Prepared, journal: Journal, progress: Progress, stopping: S
         look_ahead_rows=runtime.look_ahead_rows,
         look_ahead_bytes=runtime.look_ahead_bytes,
         spill_dir=journal.spill_dir,
-        expected_bytes=prepared.source.num_bytes,
+        expected_bytes=prepared.source.num_bytes // (runtime.shard.count if runtime.shard else 1),
     )
 
 
@@ -288,6 +298,7 @@ def _merge(prepared: Prepared, journal: Journal, progress: Progress, stopping: S
         if stopping.was_stopped:
             raise InterruptedRunError(journal.folder, progress.num_done)
 
+    progress.begin("writing the output")
     config = prepared.config
     return merge(
         prepared.source,
@@ -299,3 +310,14 @@ def _merge(prepared: Prepared, journal: Journal, progress: Progress, stopping: S
         add,
         limit=config.runtime.limit,
     )
+
+
+def _tally(prepared: Prepared, journal: Journal, progress: Progress, stopping: Stopping) -> Totals:
+    """What is in the journal of a job shard, whose output `merge` writes once all shards are there."""
+    progress.begin("counting the finished rows")
+    totals = Totals()
+    for part in tally(journal.outcomes(), prepared.config.fold):
+        totals += part
+        if stopping.was_stopped:
+            raise InterruptedRunError(journal.folder, progress.num_done)
+    return totals

@@ -69,6 +69,7 @@ class Prepared(Struct, frozen=True, kw_only=True):
     config: RunConfig
     source: Source
     num_rows: int
+    """Rows to score, about so many where the run is one shard of a job array."""
     method: Method
     journal: Path
     is_retried: Callable[[Outcome], bool] | None
@@ -83,16 +84,18 @@ def prepare(config: RunConfig) -> Prepared:
     source = open_source(
         config.inputs, document_column=identity.document_column, summary_column=identity.summary_column
     )
-    journal = config.runtime.journal or default_folder(config.output)
+    shard = config.runtime.shard
+    journal = (config.runtime.journal or default_folder(config.output)) / (shard.folder if shard else "")
     check_output(source, config.output, config.columns, will_resume=_is_journal_of(journal, config.output))
-    num_rows = min(source.num_rows, config.runtime.limit or source.num_rows)
+    # Of a job shard only about so many: which rows are its own is known once they are read.
+    num_rows = -(-min(source.num_rows, config.runtime.limit or source.num_rows) // (shard.count if shard else 1))
     check_journal_space(
         journal,
         source,
         group=config.runtime.group,
         look_ahead_rows=config.runtime.look_ahead_rows,
         look_ahead_bytes=config.runtime.look_ahead_bytes,
-        num_rows=config.runtime.limit,
+        num_rows=num_rows,
         restart=config.runtime.restart,
     )
     log_file = None if config.runtime.verbose else journal / "engine.log"
@@ -274,9 +277,14 @@ def open_journal(prepared: Prepared) -> Journal:
     """
     config = prepared.config
     _refuse_other_fold(prepared)
+    shard = config.runtime.shard
     return Journal.open(
         prepared.journal,
-        {"input": prepared.source.fingerprint(), **prepared.method.identity},
+        {
+            "input": prepared.source.fingerprint(),
+            **prepared.method.identity,
+            **({"shard": str(shard)} if shard else {}),
+        },
         {"policy": config.fold, "columns": config.columns},
         _runtime_facts(prepared),
         restart=config.runtime.restart,

@@ -57,9 +57,10 @@ class Pair(Struct, frozen=True, kw_only=True):
 
 
 class Rejected(Struct, frozen=True, kw_only=True):
-    """An input row that no model is asked about, with the typed reason."""
+    """An input row that no model is asked about, with the typed reason; its hashes are those of a `Pair`."""
 
     row: int
+    document_hash: int
     text_hash: int
     status: PairStatus
     message: str

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from batchfact.config import Identity
+from batchfact.config import Identity, RunConfig
 from batchfact.errors import UsageError
 from batchfact.journal import Journal, default_folder, read_run
 from batchfact.metadata import describe_run
@@ -42,26 +42,21 @@ def reduce_journal(
     if kept is None:
         raise UsageError(f"there is no journal in {folder}; batchfact run makes it, --journal names another folder")
     identity, runtime = dict(kept.identity), dict(kept.runtime)
+    if shard := identity.get("shard"):
+        raise UsageError(f"{folder} holds the rows of shard {shard} alone; batchfact merge folds all shards together")
     if runtime.get("early_exit"):
         raise UsageError(
             f"the rows in {folder} were scored with --early-exit: their scores are only upper bounds; "
             "run again with --restart and without it"
         )
-    before = _options_of(kept)
-    given = {**before, **{name: value for name, value in options.items() if value is not None}}
-    if given["calibration"] != before["calibration"] and options.get("threshold") is None:
-        del given["threshold"]  # it was for scores as they were before
+    given = options_of(kept, options)
     target = to or output
     config = make_config(inputs or tuple(runtime["inputs"]), target, given)
     source = open_source(
         config.inputs, document_column=identity["document_column"], summary_column=identity["summary_column"]
     )
     check_output(source, target, config.columns, will_resume=to is None)
-    if config.fold.calibration and (
-        note := fitted_otherwise(
-            config.fold.calibration, model_digest=identity["model_digest"], prompts=identity["prompts"]
-        )
-    ):
+    for note in calibration_notes(config, identity):
         warn(note)
     fold = {"policy": config.fold, "columns": config.columns} if to is None else kept.fold
     with Journal.open(folder, kept.identity, fold, runtime) as opened:
@@ -85,9 +80,26 @@ def reduce_journal(
         )
 
 
-def _options_of(kept: RunFile) -> dict[str, Any]:
-    """The method and the fold of a journal's last run as options; a fold without calibration does not want any."""
+def options_of(kept: RunFile, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The method and the fold of a journal's last run as options, but those that are given now.
+
+    Args:
+        given: fold and column options by name; one that is None is not given.
+    """
     policy, columns = kept.fold["policy"], kept.fold["columns"]
     method = {name: kept.identity[name] for name in Identity.__struct_fields__ if name in kept.identity}
-    options = {**method, **policy, **columns, "calibration": policy.get("calibration") or "none"}
-    return {name.replace("_", "-"): value for name, value in options.items()}
+    # A fold without calibration does not want any.
+    before = {**method, **policy, **columns, "calibration": policy.get("calibration") or "none"}
+    options = {name.replace("_", "-"): value for name, value in before.items()}
+    options |= {name: value for name, value in given.items() if value is not None}
+    if options["calibration"] != before["calibration"] and given.get("threshold") is None:
+        del options["threshold"]  # it was for scores as they were before
+    return options
+
+
+def calibration_notes(config: RunConfig, identity: Mapping[str, Any]) -> tuple[str, ...]:
+    """What to tell of a calibration that was fitted with other weights or prompts than a journal's rows have."""
+    if config.fold.calibration is None:
+        return ()
+    note = fitted_otherwise(config.fold.calibration, model_digest=identity["model_digest"], prompts=identity["prompts"])
+    return (note,) if note else ()

@@ -77,7 +77,7 @@ def write_report(
     html, listed = make_html(file, _title(given), max_rows)
     content = html.encode()
     try:
-        with whole_output(filesystem, path) as temporary, filesystem.open_output_stream(temporary) as stream:
+        with whole_output(filesystem, path) as temporary, temporary.open("wb") as stream:
             stream.write(content)
     except OSError as error:
         raise RunFailedError(f"report {target} cannot be written: {error}") from error

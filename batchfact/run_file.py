@@ -76,13 +76,19 @@ def write_run(folder: Path, run: RunFile) -> None:
 
 def refuse_change(folder: Path, was: RunFile, wanted: RunFile) -> None:
     """Raises: UsageError where the identity differs, with the first differences."""
-    found = list(itertools.islice(differences(was.identity, wanted.identity), _MAX_DIFFERENCES + 1))
+    found = differences(was.identity, wanted.identity)
     if found:
-        more = ["and more"] if len(found) > _MAX_DIFFERENCES else []
         raise UsageError(
-            f"{folder} was made with other settings: {'; '.join(found[:_MAX_DIFFERENCES] + more)}. Set them back to go "
-            "on, name another output, or drop the finished rows with --restart"
+            f"{folder} was made with other settings: {found}. Set them back to go on, name another output, or drop "
+            "the finished rows with --restart"
         )
+
+
+def differences(was: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
+    """The first settings in which two sections differ, as words; empty where they do not."""
+    found = list(itertools.islice(_differences(dict(was), dict(wanted), ""), _MAX_DIFFERENCES + 1))
+    more = ["and more"] if len(found) > _MAX_DIFFERENCES else []
+    return "; ".join(found[:_MAX_DIFFERENCES] + more)
 
 
 def _plain(section: Mapping[str, Any]) -> dict[str, Any]:

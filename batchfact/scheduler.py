@@ -15,7 +15,7 @@ from anyio.abc import TaskGroup, TaskStatus
 from anyio.streams.memory import MemoryObjectSendStream
 from msgspec import Struct
 
-from batchfact.admission import Admission, GroupHold
+from batchfact.admission import GroupHold, Replicas
 from batchfact.assembly import Assembler, GroupAssembler
 from batchfact.engines.base import Engine, LabelIds, RequestError
 from batchfact.paradigms.program import Paradigm, Running
@@ -90,7 +90,7 @@ class Scheduler:
         self.decides = decides
         self.sampling = sampling
         self._label_ids: dict[tuple[Segment, tuple[str, ...]], LabelIds] = {}
-        self.admissions = [Admission(engine.capacity) for _ in range(engine.capacity.num_replicas)]
+        self.replicas = Replicas(engine.capacity)
 
     def label_ids(self, request: Choose) -> LabelIds:
         """Ids of the label words right after the prompt; they depend on its last segment, the cue, alone."""
@@ -151,8 +151,8 @@ class _GroupRun:
         self.group = group
         self.outcomes = outcomes
         self.assembler: GroupAssembler = scheduler.assembler.for_group()
-        self.replica = _least_loaded(scheduler.admissions, group.number)
-        self.admission = scheduler.admissions[self.replica]
+        self.replica = scheduler.replicas.home(group.pairs[0].document_hash)
+        self.admission = scheduler.replicas.admissions[self.replica]
         self.hold: GroupHold
         self.assembling = anyio.Lock()
         self.jobs: dict[object, _Job] = {}
@@ -337,12 +337,6 @@ def common_prefix(left: list[int], right: list[int]) -> int:
         else:
             high = middle - 1
     return low
-
-
-def _least_loaded(admissions: list[Admission], number: int) -> int:
-    """The replica with the fewest requests; equal ones take turns."""
-    turns = [(number + turn) % len(admissions) for turn in range(len(admissions))]
-    return min(turns, key=lambda replica: admissions[replica].load)
 
 
 def _identity(request: Request) -> object:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from batchfact.calibration import Calibration, read_calibration
 from batchfact.config import BASE_MODEL, CHEN, DEFAULT_MODEL, FoldPolicy, Identity, OutputOptions, RunConfig, Runtime
 from batchfact.errors import UsageError, nearest
 from batchfact.models import ModelEntry, TrainedMode, registered
+from batchfact.sharding import parse_shard
 
 SECTIONS: dict[str, type[Struct]] = {
     "identity": Identity,
@@ -54,7 +55,7 @@ def make_config(
         if name not in known:
             raise UsageError(f"there is no option {name!r}{nearest(name, known)}")
         section, field = known[name]
-        sections[section][field] = parse_bytes(value) if field == "kv_cache_bytes" else value
+        sections[section][field] = _PARSERS[field](value) if field in _PARSERS else value
     if sections["identity"].get("rating"):
         # A rating is a number for the whole summary, so no single window decides unless that is asked for.
         is_qa = sections["identity"].get("paradigm") == "qg-qa"
@@ -185,6 +186,13 @@ def parse_bytes(size: str | int) -> int:
     if match is None:
         raise UsageError(f"--kv-cache-memory takes a size such as 4GiB, got {size!r}")
     return int(float(match[1]) * _UNITS[match[2]])
+
+
+_PARSERS: dict[str, Callable[[Any], Any]] = {
+    "kv_cache_bytes": parse_bytes,
+    "shard": lambda text: msgspec.to_builtins(parse_shard(text)),
+}
+"""Fields whose text has a form of its own."""
 
 
 def parse_pairs(words: list[str], option: str) -> dict[str, str]:

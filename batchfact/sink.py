@@ -10,11 +10,10 @@ from __future__ import annotations
 import itertools
 import json
 import math
-import posixpath
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -28,10 +27,11 @@ from batchfact.errors import RunFailedError, UsageError, nearest
 from batchfact.input_files import open_filesystem
 from batchfact.journal import Journal
 from batchfact.metadata import METADATA_KEY
+from batchfact.object_stores import reason, refuse_unwritable
 from batchfact.output_files import check_folder, output_kind, refuse_input, whole_output
 from batchfact.paradigms.fold import finding_label, finding_status, fold_outcome, num_judged
 from batchfact.records import Finding, Outcome, Usage, Verdict
-from batchfact.source import Shard, Source, row_hashes
+from batchfact.source import MAX_BATCH_ROWS, Shard, Source, row_hashes
 
 _SPAN = pa.struct([("start", pa.int32()), ("end", pa.int32())])
 FINDING = pa.struct(
@@ -111,11 +111,30 @@ def check_output(source: Source, output: str, columns: OutputOptions, *, will_re
         lacking = lacking_space(Path(path).parent, _needed_bytes(source, columns))
         if lacking:
             raise UsageError(f"output {output} {lacking}")
+    else:
+        refuse_unwritable(filesystem, path, output)
+
+
+class FinishedWork(Protocol):
+    """What is merged with the input: one journal, or those of a job array together."""
+
+    folder: Path
+
+    @property
+    def spill_dir(self) -> Path:
+        """A local folder for what goes to an object store, until it is whole."""
+
+    @property
+    def num_bytes(self) -> int:
+        """Size of the journals' parts."""
+
+    def outcomes(self) -> Iterator[Outcome]:
+        """The newest outcome of each finished row, in row order."""
 
 
 def merge(
     source: Source,
-    journal: Journal,
+    journal: FinishedWork,
     output: str,
     policy: FoldPolicy,
     columns: OutputOptions,
@@ -135,35 +154,36 @@ def merge(
     Raises: RunFailedError where a row has no outcome, or one for another text, or where the disk is full.
     """
     filesystem, path = open_filesystem(output)
-    if isinstance(filesystem, pafs.LocalFileSystem):
-        lacking = lacking_space(Path(path).parent, _needed_bytes(source, columns) + journal.num_bytes)
-        if lacking:
-            raise RunFailedError(f"output {output} {lacking}; all finished rows are kept in {journal.folder}")
+    is_local = isinstance(filesystem, pafs.LocalFileSystem)
+    lacking = lacking_space(
+        Path(path).parent if is_local else journal.spill_dir, _needed_bytes(source, columns) + journal.num_bytes
+    )
+    if lacking:
+        raise RunFailedError(f"output {output} {lacking}; all finished rows are kept in {journal.folder}")
     merger = _Merger(
         source=source,
         outcomes=journal.outcomes(),
         policy=policy,
         columns=columns,
         metadata=metadata,
-        filesystem=filesystem,
         stop=source.num_rows if limit is None else limit,
     )
     totals = Totals()
     try:
-        with whole_output(filesystem, path) as temporary:
+        with whole_output(filesystem, path, journal.spill_dir) as temporary:
             for shard in source.shards:
                 if limit is not None and 0 < limit <= shard.first_row:
                     break
-                target = posixpath.join(temporary, shard.name) if source.is_folder else temporary
-                filesystem.create_dir(posixpath.dirname(target))
+                target = temporary / shard.name if source.is_folder else temporary
+                target.parent.mkdir(parents=True, exist_ok=True)
                 for part in merger.write(shard, target):
                     totals += part
                     if progress is not None:
                         progress(part.rows)
     except OSError as error:
         raise RunFailedError(
-            f"output {output} cannot be written: {error}; all finished rows are kept in {journal.folder}, run the same "
-            "command again"
+            f"output {output} cannot be written: {reason(error)}; all finished rows are kept in {journal.folder}, run "
+            "the same command again"
         ) from error
     return totals
 
@@ -202,6 +222,13 @@ def verdict_columns(outcomes: Sequence[Outcome], policy: FoldPolicy) -> tuple[li
         usage=Usage(*(sum(counts) for counts in tokens)),
     )
     return columns, totals
+
+
+def tally(outcomes: Iterable[Outcome], policy: FoldPolicy) -> Iterator[Totals]:
+    """The counts of outcomes, some rows at a time, as `merge` would give them."""
+    rows = iter(outcomes)
+    while some := list(itertools.islice(rows, MAX_BATCH_ROWS)):
+        yield verdict_columns(some, policy)[1]
 
 
 def _findings_column(
@@ -258,17 +285,16 @@ class _Merger(Struct, frozen=True, kw_only=True):
     policy: FoldPolicy
     columns: OutputOptions
     metadata: Mapping[str, Any]
-    filesystem: Any
     stop: int
 
-    def write(self, shard: Shard, target: str) -> Iterator[Totals]:
+    def write(self, shard: Shard, target: Path) -> Iterator[Totals]:
         """Write one shard's file; gives the counts of each batch."""
         schema = self.source.schema_of(shard)
         kept = _kept(schema, self.source, self.columns)
         wanted = _output_schema(schema, kept, self.columns, {**self.metadata, "first_row": shard.first_row})
         num_rows = min(shard.rows, self.stop - shard.first_row)
         with (
-            self.filesystem.open_output_stream(target) as stream,
+            target.open("wb") as stream,
             pq.ParquetWriter(stream, wanted, compression="zstd", write_page_checksum=True) as writer,
         ):
             held: list[pa.RecordBatch] = []
@@ -280,8 +306,7 @@ class _Merger(Struct, frozen=True, kw_only=True):
                 yield totals
             if held:
                 writer.write_table(pa.Table.from_batches(held), row_group_size=_GROUP_ROWS)
-        if isinstance(self.filesystem, pafs.LocalFileSystem):
-            sync(Path(target))
+        sync(target)
 
     def _merge(
         self, shard: Shard, num_rows: int, kept: list[int], wanted: pa.Schema

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from batchfact.errors import RunFailedError, UsageError
 from batchfact.input_files import Shard, find_inputs
+from batchfact.object_stores import reason
 from batchfact.records import Pair, PairStatus, Rejected
 
 __all__ = ["BATCH_BYTES", "MAX_BATCH_ROWS", "Shard", "Source", "open_source", "row_hashes", "rows_of"]
@@ -187,7 +188,13 @@ def _number(texts: Iterable[tuple[bytes | None, bytes | None]], first_row: int) 
         if fault is None:
             yield Pair(row=row, document=document.text, summary=text, document_hash=document.hash, text_hash=text_hash)
         else:
-            yield Rejected(row=row, text_hash=text_hash, status=fault[0], message=fault[1])
+            yield Rejected(
+                row=row,
+                document_hash=document.hash,
+                text_hash=text_hash,
+                status=fault[0],
+                message=fault[1],
+            )
 
 
 def _read_document(content: bytes | None) -> _Document:
@@ -248,7 +255,8 @@ def _read_batches(shard: Shard, columns: list[str] | None, low: int, high: int) 
                 first += rows
     except (OSError, pa.ArrowException) as error:
         raise RunFailedError(
-            f"{shard.path} cannot be read any more: {error}; finished rows are kept, restore the file and run again"
+            f"{shard.path} cannot be read any more: {reason(error)}; finished rows are kept, restore the file and run "
+            "again"
         ) from error
 
 

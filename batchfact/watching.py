@@ -19,6 +19,7 @@ from batchfact.journal_merging import merge_parts
 from batchfact.journal_parts import Part, list_parts, open_batches
 from batchfact.run_file import read_run
 from batchfact.run_log import Event, is_held, read_log
+from batchfact.sharding import JobShard, parse_shard, shard_folders
 
 State = Literal["running", "finished", "stopped", "failed", "killed", "unknown"]
 
@@ -67,6 +68,46 @@ def job_status(folder: Path) -> JobStatus:
         rows_done=rows_done,
         is_going_on=is_held(folder),
         damage=damage,
+    )
+
+
+class ArrayStatus(Struct, frozen=True, kw_only=True):
+    """A job array's state. A shard's number of rows is an estimate until it is finished."""
+
+    journal: str
+    rows_done: int
+    rows_per_s: float | None
+    shards: dict[str, JobStatus]
+    missing: tuple[str, ...]
+    """Shards that have not begun."""
+
+
+def array_status(folder: Path) -> ArrayStatus | None:
+    """The state of the job array whose journals lie in the folder; None where there are none.
+
+    Raises: UsageError where they are of arrays of different size.
+    """
+    shards = {}
+    for each in shard_folders(folder):
+        kept = read_run(each)
+        if kept is not None:
+            shards[parse_shard(kept.identity.get("shard"))] = job_status(each)
+    if not shards:
+        return None
+    counts = {shard.count for shard in shards}
+    if len(counts) > 1:
+        raise UsageError(
+            f"{folder} holds shards of arrays of {' and '.join(map(str, sorted(counts)))}; name one of them"
+        )
+    there = {shard.index for shard in shards}
+    (count,) = counts
+    rates = [status.rows_per_s for status in shards.values() if status.state == "running" and status.rows_per_s]
+    return ArrayStatus(
+        journal=str(folder),
+        rows_done=sum(status.rows_done for status in shards.values()),
+        rows_per_s=sum(rates) if rates else None,
+        shards={str(shard): status for shard, status in shards.items()},
+        missing=tuple(str(JobShard(index, count)) for index in range(1, count + 1) if index not in there),
     )
 
 

@@ -29,7 +29,7 @@ LEFT_OUT = {
         "ijson python-dotenv python-json-logger rich-toolkit rignore sentry-sdk websockets"
     ),
     "clients and protocols of other services": (
-        "anthropic cffi cryptography docstring-parser mcp mcp-types pycparser pydantic-settings pyjwt sse-starlette"
+        "anthropic docstring-parser mcp mcp-types pydantic-settings pyjwt sse-starlette"
     ),
     "a backend of structured output that batchfact does not choose": "outlines-core",
 }

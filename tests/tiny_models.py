@@ -14,13 +14,13 @@ from tests.small_tokenizers import CORPUS, byte_level
 SIZE = {"vocab_size": 800}
 
 
-def save_llama(folder: Path) -> Path:
-    """A decoder with the byte-level tokenizer and its chat template."""
+def save_llama(folder: Path, *, hidden_size: int = 32) -> Path:
+    """A decoder of four heads with the byte-level tokenizer and its chat template."""
     torch.manual_seed(7)
     pretrained = byte_level().pretrained
     config = LlamaConfig(
         **SIZE,
-        hidden_size=32,
+        hidden_size=hidden_size,
         intermediate_size=64,
         num_hidden_layers=2,
         num_attention_heads=4,

@@ -9,7 +9,7 @@ import sys
 
 import typer
 
-from batchfact.cli import compare, distill, doctor, evaluate, explain, models, plan, reduce, report, run, status
+from batchfact.cli import compare, distill, doctor, evaluate, explain, merge, models, plan, reduce, report, run, status
 from batchfact.errors import BatchfactError
 
 app = typer.Typer(
@@ -24,6 +24,7 @@ app.command("run")(run.run)
 app.command("plan")(plan.plan)
 app.command("explain")(explain.explain)
 app.command("reduce")(reduce.reduce)
+app.command("merge")(merge.merge)
 app.command("eval")(evaluate.evaluate)
 app.command("compare")(compare.compare)
 app.command("calibrate")(evaluate.calibrate)

@@ -23,6 +23,7 @@ from rich.text import Text
 from batchfact.durations import duration
 from batchfact.pipeline import RunReport
 from batchfact.progress import Progress
+from batchfact.sink import Totals
 
 LINE_SECONDS = 10.0
 REFRESHES_PER_SECOND = 2
@@ -156,7 +157,9 @@ def _figures(progress: Progress) -> list[tuple[str, str]]:
 def closing_table(report: RunReport) -> Table:
     """Labels, statuses, speed and cost of a finished run."""
     totals, progress = report.totals, report.progress
-    table = Table(title=report.config.output, title_justify="left", show_header=False, box=None, padding=(0, 2))
+    shard = report.config.runtime.shard
+    title = report.config.output if shard is None else f"{report.config.output}, shard {shard} (not written yet)"
+    table = Table(title=title, title_justify="left", show_header=False, box=None, padding=(0, 2))
     table.add_column(style="dim")
     table.add_column(justify="right")
     table.add_row("rows", f"{totals.rows:,}")
@@ -182,6 +185,17 @@ def closing_table(report: RunReport) -> Table:
         table.add_row("requests that ended the engine", f"{progress.num_given_up:,}")
     table.add_row("time", duration(progress.elapsed_s))
     table.add_row("peak memory (without the engine)", f"{peak_memory_bytes() / 2**30:.2f} GiB")
+    return table
+
+
+def totals_table(output: str, totals: Totals) -> Table:
+    """Labels and statuses of an output that was written without a run."""
+    table = Table(title=output, title_justify="left", show_header=False, box=None, padding=(0, 2))
+    table.add_column(style="dim")
+    table.add_column(justify="right")
+    table.add_row("rows", f"{totals.rows:,}")
+    for name, rows in [*sorted(totals.labels.items()), *sorted(totals.statuses.items())]:
+        table.add_row(name, f"{rows:,}")
     return table
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from batchfact.cli import options as shared
+from batchfact.durations import duration
 from batchfact.errors import UsageError
 
 if TYPE_CHECKING:
@@ -159,10 +160,3 @@ def cost_notes(prediction: Prediction, device: Device, devices: int) -> list[str
     elif prediction.memory.shards > 1:
         notes.append(f"the model needs {prediction.memory.shards} of them: run with --tensor-parallel-size")
     return notes
-
-
-def duration(seconds: float) -> str:
-    """In the unit that a person would take."""
-    if seconds >= 3600:
-        return f"{seconds / 3600:,.1f} hours"
-    return f"{seconds / 60:.1f} minutes" if seconds >= 60 else f"{seconds:.1f} seconds"

@@ -30,8 +30,8 @@ def reduce(
     What is not given stays as it was last.
     """
     from rich.console import Console
-    from rich.table import Table
 
+    from batchfact.cli.display import totals_table
     from batchfact.reducing import reduce_journal
 
     options = {
@@ -51,10 +51,4 @@ def reduce(
         options=options,
         warn=lambda warning: print(f"warning: {warning}", file=sys.stderr),
     )
-    table = Table(title=to or output, title_justify="left", show_header=False, box=None, padding=(0, 2))
-    table.add_column(style="dim")
-    table.add_column(justify="right")
-    table.add_row("rows", f"{totals.rows:,}")
-    for name, rows in [*sorted(totals.labels.items()), *sorted(totals.statuses.items())]:
-        table.add_row(name, f"{rows:,}")
-    Console().print(table)
+    Console().print(totals_table(to or output, totals))

@@ -98,6 +98,15 @@ def run(
     journal: Annotated[
         Path | None, typer.Option(help="Folder of finished work (default: OUTPUT.journal).", rich_help_panel=RECOVERY)
     ] = None,
+    shard: Annotated[
+        str | None,
+        typer.Option(
+            metavar="I/N",
+            help="Score only the I-th of N shares of the documents, counted from 1, into a journal of its own; "
+            "`batchfact merge` then writes the output.",
+            rich_help_panel=RECOVERY,
+        ),
+    ] = None,
     restart: Annotated[
         bool | None,
         typer.Option("--restart", help="Throw the journal away and start afresh.", rich_help_panel=RECOVERY),

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from batchfact.watching import ArrayStatus, JobStatus
 
 
 def status(
@@ -15,17 +20,47 @@ def status(
     """Show rows done, rate, time left and errors of a job that goes on or has ended; the job is not disturbed."""
     from pathlib import Path
 
-    from batchfact.journal import default_folder
-    from batchfact.watching import job_status
-
-    found = job_status(Path(journal) if journal else default_folder(output))
-    if as_json:
-        import msgspec
-
-        print(msgspec.json.encode(found).decode())
-        return
-
+    import msgspec
     from rich.console import Console
+
+    from batchfact.journal import default_folder, read_run
+    from batchfact.watching import array_status, job_status
+
+    folder = Path(journal) if journal else default_folder(output)
+    array = array_status(folder) if read_run(folder) is None else None
+    if as_json:
+        print(msgspec.json.encode(array or job_status(folder)).decode())
+    elif array is not None:
+        Console().print(_array_table(output, array), markup=False)
+    else:
+        Console().print(_job_table(output, job_status(folder)), markup=False)
+
+
+def _array_table(output: str, array: ArrayStatus) -> Table:
+    from rich.table import Table
+
+    from batchfact.durations import duration
+
+    table = Table(title=output, title_justify="left", box=None, padding=(0, 2))
+    for name in ("shard", "state", "rows done", "rows/s", "ETA", "message"):
+        table.add_column(name, header_style="dim")
+    for shard, status in array.shards.items():
+        is_known = status.state == "finished" or status.rows is None
+        table.add_row(
+            shard,
+            status.state + (f" ({status.phase})" if status.phase else ""),
+            f"{status.rows_done:,}" + ("" if is_known else f" of about {status.rows:,}"),
+            f"{status.rows_per_s:,.2f}" if status.rows_per_s is not None else "",
+            duration(status.eta_s) if status.eta_s is not None else "",
+            status.message or "",
+        )
+    for shard in array.missing:
+        table.add_row(shard, "not begun")
+    table.add_row("all", "", f"{array.rows_done:,}", f"{array.rows_per_s:,.2f}" if array.rows_per_s is not None else "")
+    return table
+
+
+def _job_table(output: str, found: JobStatus) -> Table:
     from rich.table import Table
 
     from batchfact.durations import duration
@@ -56,4 +91,4 @@ def status(
         table.add_row("message", found.message)
     for warning in found.warnings:
         table.add_row("warning", warning)
-    Console().print(table, markup=False)
+    return table

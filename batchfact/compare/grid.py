@@ -23,6 +23,7 @@ OTHERS = "*"
 OWN: Mapping[str, str] = {
     "limit": "limit is the experiment's own setting, at the top of the file",
     "journal": "each run has its journal beside its output",
+    "shard": "the evaluation needs all rows",
     "restart": "delete a run's output and journal to have it afresh",
     "retry-status": "run the cell by itself with it: its options lie beside its output",
     "keep-columns": "the evaluation needs all columns",

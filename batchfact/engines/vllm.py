@@ -36,6 +36,7 @@ from batchfact.engines.model_facts import (
 )
 from batchfact.engines.tokenizer import FastTokenizer, load_tokenizer
 from batchfact.engines.vllm_process import LOG_FILE_VARIABLE, log_to, stand_in_for_main
+from batchfact.engines.vllm_workers import num_memory_nodes, num_workers, refuse_too_many, thread_binding
 from batchfact.errors import EngineDiedError, RunFailedError, UsageError, nearest
 from batchfact.records import Finish, Usage
 
@@ -79,6 +80,9 @@ SPEED_ARGUMENTS = frozenset(
 BATCH_INVARIANT = "batch-invariant kernels"
 ONE_AT_A_TIME = "one request at a time, without the prefix cache"
 """How `--deterministic` is done on a GPU and on a CPU, for which vLLM has no batch-invariant kernels."""
+
+SIMULATED_NODES = "VLLM_CPU_SIM_MULTI_NUMA"
+"""vLLM's variable for tests on machines with one NUMA node; with it, vLLM must place its workers by itself."""
 
 FINISHES: dict[str, Finish] = {"stop": "stop", "length": "length", "repetition": "repetition"}
 TRACKER_WARNING = "ignore:resource_tracker:UserWarning"
@@ -319,6 +323,7 @@ def _start(spec: EngineSpec, package: Package, started: list[AsyncLLM]) -> None:
         from vllm.usage.usage_lib import UsageContext
         from vllm.v1.engine.async_llm import AsyncLLM
 
+        _refuse_missing_devices(spec, package)
         try:
             args = _engine_args(spec, package)
             config = args.create_engine_config(UsageContext.LLM_CLASS)
@@ -389,7 +394,9 @@ def _engine_args(spec: EngineSpec, package: Package) -> Any:
 
 
 def _cpu_settings(spec: EngineSpec, facts: ModelFacts, dtype: str, max_model_len: int) -> dict[str, Any]:
-    kv_bytes = spec.kv_cache_bytes or default_kv_bytes(facts, dtype, max_model_len) // spec.data_parallel_size
+    kv_bytes = spec.kv_cache_bytes or default_kv_bytes(
+        facts, dtype, max_model_len, copies=spec.data_parallel_size, parts=spec.tensor_parallel_size
+    )
     return {
         "max_num_batched_tokens": CPU_MAX_BATCHED_TOKENS,
         "max_num_seqs": CPU_MAX_NUM_SEQS,
@@ -409,12 +416,16 @@ def _gpu_settings(spec: EngineSpec) -> dict[str, Any]:
     }
 
 
-def default_kv_bytes(facts: ModelFacts, dtype: str, max_model_len: int) -> int:
-    """KV memory on a CPU: a quarter of the free memory, between 1 and 4 GiB, and room for one longest prompt."""
-    room = min(max(psutil.virtual_memory().available // 4, GIB), 4 * GIB)
+def default_kv_bytes(facts: ModelFacts, dtype: str, max_model_len: int, *, copies: int = 1, parts: int = 1) -> int:
+    """KV memory of one CPU worker, where a model has several copies, or each copy several parts.
+
+    All workers together have a quarter of the free memory, between 1 and 4 GiB; each copy has room for one longest
+    prompt.
+    """
+    room = min(max(psutil.virtual_memory().available // 4, GIB), 4 * GIB) // copies
     value_bytes = 4 if dtype == "float32" else 2
     longest = (facts.kv_values or 0) * value_bytes * (max_model_len + CPU_BLOCK_TOKENS)
-    return max(room, longest)
+    return -(-max(room, longest) // parts)
 
 
 def convert_extra(extra: Mapping[str, str], args_class: type) -> dict[str, Any]:
@@ -478,10 +489,9 @@ def _settings(spec: EngineSpec, package: Package) -> dict[str, str]:
     }
     if spec.deterministic and not package.is_cpu:
         settings["VLLM_BATCH_INVARIANT"] = "1"
-    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-    if package.is_cpu and spec.tensor_parallel_size == spec.data_parallel_size == 1 and 0 < len(cores) < 4:
-        # By itself vLLM keeps one core free, which is half of a machine with two.
-        settings["VLLM_CPU_OMP_THREADS_BIND"] = ",".join(map(str, cores))
+    binding = thread_binding(_cores(), num_workers(spec), num_memory_nodes()) if package.is_cpu else None
+    if binding is not None and SIMULATED_NODES not in os.environ:
+        settings["VLLM_CPU_OMP_THREADS_BIND"] = binding
     settings = {name: os.environ.get(name, value) for name, value in settings.items()}
     # Python's own tracker shares the terminal, and complains there of shared memory that a killed process left; it
     # frees that too, so there is nothing to do about it.
@@ -489,6 +499,20 @@ def _settings(spec: EngineSpec, package: Package) -> dict[str, str]:
     if spec.log_file is not None:
         settings[LOG_FILE_VARIABLE] = str(spec.log_file.resolve())
     return settings
+
+
+def _cores() -> list[int]:
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+
+
+def _refuse_missing_devices(spec: EngineSpec, package: Package) -> None:
+    """Raises: UsageError where there is no device for each worker, which vLLM tells in many lines, and late."""
+    if package.is_cpu:
+        refuse_too_many(spec, len(_cores()) or num_workers(spec), "core")
+    elif num_workers(spec) > 1:
+        from vllm.platforms import current_platform
+
+        refuse_too_many(spec, current_platform.device_count(), "GPU")
 
 
 @contextmanager

@@ -91,7 +91,7 @@ def check_one_method(described: Sequence[tuple[str, Mapping[str, Any]]]) -> None
             known, foreign = (first, path) if facts else (path, first)
             raise UsageError(f"{known} is an output of batchfact and {foreign} is none: they are no parts of one run")
         ours, theirs = ({name: each.get(name) for name in _METHOD} for each in (facts, others))
-        for found in differences(ours, theirs):
+        if found := differences(ours, theirs):
             raise UsageError(
                 f"{first} and {path} were not scored alike ({found}), so they are no parts of one run; `batchfact "
                 "eval` compares them when each is named by itself"

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import anyio
@@ -10,9 +11,11 @@ from batchfact_fake import FakeEngine
 from batchfact.config import FoldPolicy
 from batchfact.engines.base import EngineSpec
 from batchfact.errors import RunFailedError, root_cause
+from batchfact.grouping import group_pairs
 from batchfact.paradigms.fold import decides
 from batchfact.records import Outcome, Usage
 from batchfact.scheduler import Sampling, common_prefix
+from batchfact.source import rows_of
 
 pytestmark = pytest.mark.anyio
 
@@ -154,7 +157,7 @@ async def test_early_exit_cancels_what_no_longer_matters(
     statuses = [finding.status for finding in outcome.findings]
     assert len(statuses) == 40
     assert statuses.count("cancelled") == 40 - statuses.count("ok") > 30
-    assert scheduler.admissions[0].tokens == scheduler.admissions[0].num_requests == 0
+    assert scheduler.replicas.admissions[0].tokens == scheduler.replicas.admissions[0].num_requests == 0
 
 
 async def test_early_exit_copes_with_a_sentence_that_is_said_twice(
@@ -195,7 +198,7 @@ async def test_cancelling_from_outside_leaves_nothing_in_flight(
 
         tasks.cancel_scope.cancel()
     assert scheduler.progress.num_in_flight == 0
-    assert scheduler.admissions[0].num_requests == 0
+    assert scheduler.replicas.admissions[0].num_requests == 0
 
 
 async def test_a_stalled_reader_stops_the_scheduler(
@@ -236,18 +239,18 @@ async def test_a_group_of_two_kinds_of_prompts_holds_the_document_once(
     document = "A long story. " * 200
     scheduler = make_scheduler(make_engine(), "qg-qa")
     costs: list[int] = []
-    acquire = scheduler.admissions[0].acquire
+    acquire = scheduler.replicas.admissions[0].acquire
 
     async def spy(priority: int, tokens: int) -> None:
         costs.append(tokens)
         await acquire(priority, tokens)
 
-    scheduler.admissions[0].acquire = spy
+    scheduler.replicas.admissions[0].acquire = spy
     await score_all(scheduler, make_groups([(document, f"Item {i}. Sold {i}.") for i in range(6)]))
 
     assert len(costs) >= 18
     assert max(costs) < len(document) / 2
-    assert scheduler.admissions[0].tokens == 0
+    assert scheduler.replicas.admissions[0].tokens == 0
 
 
 @pytest.mark.parametrize("num_replicas", [1, 3])
@@ -267,6 +270,34 @@ async def test_all_requests_of_a_document_go_to_one_replica(
 
     assert all(len(used) == 1 for used in replicas.values())
     assert set.union(*replicas.values()) == set(range(num_replicas))
+
+
+async def test_a_document_of_several_groups_stays_on_one_replica(
+    tmp_path: Any, make_scheduler: Any, score_all: Any
+) -> None:
+    engine = FakeEngine(EngineSpec(model=tmp_path, data_parallel_size=3, extra={"max_num_seqs": "2"}))
+    homes: dict[str, set[int]] = {}
+    choose = engine.choose
+
+    async def spy(ids: Any, labels: Any, *, priority: int, replica: int) -> Any:
+        document = re.findall(r"Document \d", engine.tokenizer.decode(ids))[0]
+        homes.setdefault(document, set()).add(replica)
+        return await choose(ids, labels, priority=priority, replica=replica)
+
+    engine.choose = spy  # type: ignore[method-assign,assignment]
+    groups = group_pairs(
+        rows_of((f"Document {i % 4}. It is long.", f"Item {i}. Sold {i}.") for i in range(48)),
+        mode="window",
+        look_ahead_rows=8,
+        look_ahead_bytes=1 << 20,
+        spill_dir=tmp_path,
+        max_group_pairs=2,
+    )
+    await score_all(make_scheduler(engine), list(groups))
+
+    assert len(homes) == 4
+    assert all(len(used) == 1 for used in homes.values())
+    assert len(set.union(*homes.values())) > 1
 
 
 def test_common_prefix_counts_leading_equal_ids() -> None:

@@ -5,7 +5,7 @@ import pytest
 from anyio import wait_all_tasks_blocked
 from anyio.lowlevel import checkpoint
 
-from batchfact.admission import Admission
+from batchfact.admission import RECENT_DOCUMENTS, Admission, Replicas
 from batchfact.engines.base import Capacity
 
 pytestmark = pytest.mark.anyio
@@ -127,3 +127,45 @@ async def test_a_group_waits_for_its_prefix_and_the_first_one_never_does() -> No
         second.set()
         await checkpoint()
     assert budget.tokens == 0
+
+
+# Replicas
+
+
+def replicas(num_replicas: int = 3) -> Replicas:
+    return Replicas(
+        Capacity(kv_tokens=10_000, block_tokens=32, max_num_seqs=2, max_model_len=8192, num_replicas=num_replicas)
+    )
+
+
+async def test_all_groups_of_a_document_have_one_home_however_busy_it_is() -> None:
+    found = replicas()
+    home = found.home(7)
+    for _ in range(4):
+        await found.admissions[home].acquire(0, 32)
+
+    assert {found.home(7) for _ in range(5)} == {home}
+
+
+async def test_a_new_document_goes_where_there_is_least_to_do() -> None:
+    found = replicas()
+    for replica in (0, 2):
+        await found.admissions[replica].acquire(0, 32)
+
+    assert found.home(7) == 1
+
+
+async def test_documents_take_turns_where_replicas_are_equal() -> None:
+    found = replicas()
+
+    assert sorted(found.home(document) for document in range(6)) == [0, 0, 1, 1, 2, 2]
+
+
+async def test_homes_of_old_documents_are_forgotten() -> None:
+    found = replicas()
+    for document in range(3 * RECENT_DOCUMENTS):
+        found.home(document)
+        found.home(0)
+
+    assert len(found._homes) == RECENT_DOCUMENTS
+    assert 0 in found._homes and 1 not in found._homes

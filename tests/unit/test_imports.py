@@ -10,8 +10,8 @@ import pytest
 PACKAGE = Path(__file__).parents[2] / "batchfact"
 
 LAYERS: list[set[str]] = [
-    {"records", "errors", "durable", "durations", "toml_text"},
-    {"calibration", "config"},
+    {"records", "errors", "durable", "durations", "toml_text", "object_stores"},
+    {"calibration", "config", "sharding"},
     {"text", "engines.base", "prompts", "progress", "metadata", "cost"},
     {"paradigms"},
     {"models", "spill", "input_files", "run_file", "run_log", "journal_parts", "journal_merging"},
@@ -19,7 +19,7 @@ LAYERS: list[set[str]] = [
     {"disk_space", "output_files"},
     {"sink", "committing", "stopping", "demonstrations", "supervision", "lending", "metrics"},
     {"scheduler", "preparation"},
-    {"pipeline", "planning", "token_rates", "prediction", "explaining", "reducing", "watching", "diagnosis"},
+    {"pipeline", "planning", "token_rates", "prediction", "explaining", "reducing", "merging", "watching", "diagnosis"},
     {"api", "evaluate", "report", "distill"},
     {"scored_file"},
     {"reporting", "reporting_metrics", "compare"},

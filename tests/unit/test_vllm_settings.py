@@ -10,6 +10,7 @@ import subprocess
 import sys
 from importlib import metadata
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -116,6 +117,17 @@ def test_kv_memory_has_room_for_one_longest_prompt(tmp_path):
     facts = read_model(model(tmp_path, num_hidden_layers=3000).model)
     assert facts.kv_values == 2 * 3000 * 3 * 64
     assert vllm.default_kv_bytes(facts, "float32", 8192) >= 4 * facts.kv_values * 8192
+
+
+def test_copies_share_the_memory_but_each_has_room_for_one_longest_prompt(tmp_path, monkeypatch):
+    monkeypatch.setattr(vllm.psutil, "virtual_memory", lambda: SimpleNamespace(available=16 << 30))
+    small = read_model(model(tmp_path).model)
+    assert vllm.default_kv_bytes(small, "bfloat16", 8192, copies=4) == 1 << 30
+    assert vllm.default_kv_bytes(small, "bfloat16", 8192, copies=2, parts=2) == 1 << 30
+    large = read_model(model(tmp_path, num_hidden_layers=3000).model)
+    longest = vllm.default_kv_bytes(large, "bfloat16", 8192)
+    assert vllm.default_kv_bytes(large, "bfloat16", 8192, copies=8) == longest > 4 << 30
+    assert vllm.default_kv_bytes(large, "bfloat16", 8192, copies=8, parts=2) == longest // 2
 
 
 def test_kv_memory_lies_between_1_and_4_gib(tmp_path):
