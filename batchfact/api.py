@@ -25,17 +25,17 @@ from batchfact import preparation
 from batchfact.assembly import Assembler
 from batchfact.config import RunConfig, Runtime
 from batchfact.errors import UsageError, nearest, root_cause
+from batchfact.executors import local
+from batchfact.executors.local import Item
 from batchfact.grouping import group_pairs
 from batchfact.paradigms.fold import fold_outcome
-from batchfact.pipeline import STREAM_BUFFER, Item, early_exit, limits, produce, sampling
+from batchfact.pipeline import STREAM_BUFFER, produce
 from batchfact.preparation import Method
 from batchfact.progress import Progress
 from batchfact.records import DocumentGroup, Outcome, Pair, Rejected, Unscored, Usage, Verdict
-from batchfact.scheduler import Scheduler
 from batchfact.settings import make_config
 from batchfact.sink import VERDICT_FIELDS, verdict_columns
 from batchfact.source import rows_of
-from batchfact.supervision import supervised
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -82,16 +82,8 @@ class Scorer:
         self._assembler = Assembler(method.tokenizer)
         async with AsyncExitStack() as stack:
             progress = Progress(0)
-            engine = await stack.enter_async_context(
-                supervised(method.engine, method.spec, progress, limits(self.config))
-            )
-            self._scheduler = Scheduler(
-                engine,
-                self._assembler,
-                method.paradigm,
-                progress,
-                decides=early_exit(self.config),
-                sampling=sampling(self.config),
+            self._scheduler = await stack.enter_async_context(
+                local.started(method, self._assembler, self.config, progress)
             )
             self._tasks = await stack.enter_async_context(anyio.create_task_group())
             self._exit = stack.pop_all()
@@ -284,6 +276,7 @@ def _is_data_frame(pairs: object) -> TypeGuard[pd.DataFrame]:
 
 FILE_OPTIONS = frozenset(
     {"group", "look-ahead-rows", "look-ahead-bytes", "journal", "restart", "retry-status", "limit", "max-unscored"}
+    | {"executor", "ray-address", "workers", "gpus-per-worker", "worker-wait-seconds"}
     | {"metrics-port", "metrics-host", "part-rows", "part-seconds", "keep-columns", "drop-document", "quiet"}
 )
 """Options of a run over files, which mean nothing for pairs in memory."""

@@ -76,7 +76,7 @@ def write_run(folder: Path, run: RunFile) -> None:
 
 def refuse_change(folder: Path, was: RunFile, wanted: RunFile) -> None:
     """Raises: UsageError where the identity differs, with the first differences."""
-    found = list(itertools.islice(_differences(was.identity, wanted.identity, ""), _MAX_DIFFERENCES + 1))
+    found = list(itertools.islice(differences(was.identity, wanted.identity), _MAX_DIFFERENCES + 1))
     if found:
         more = ["and more"] if len(found) > _MAX_DIFFERENCES else []
         raise UsageError(
@@ -90,9 +90,10 @@ def _plain(section: Mapping[str, Any]) -> dict[str, Any]:
     return plain
 
 
-def _differences(was: Any, wanted: Any, path: str) -> Iterator[str]:
+def differences(was: Any, wanted: Any, path: str = "") -> Iterator[str]:
+    """What differs, each as `path: before -> now`."""
     if isinstance(was, dict) and isinstance(wanted, dict):
         for key in was | wanted:
-            yield from _differences(was.get(key), wanted.get(key), f"{path}.{key}" if path else key)
+            yield from differences(was.get(key), wanted.get(key), f"{path}.{key}" if path else key)
     elif was != wanted:
         yield f"{path}: {json.dumps(was, ensure_ascii=False)} -> {json.dumps(wanted, ensure_ascii=False)}"
