@@ -10,9 +10,10 @@ import itertools
 import os
 import platform
 import time
-from collections.abc import Awaitable, Callable, Generator, Iterator
+from collections.abc import Callable, Coroutine, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
@@ -43,7 +44,7 @@ EARLY_STOP_ROWS = 1000
 come out first, so they would mislead."""
 
 Executor = Callable[
-    [Prepared, MemoryObjectReceiveStream[Item], MemoryObjectSendStream[Outcome], Progress], Awaitable[None]
+    [Prepared, MemoryObjectReceiveStream[Item], MemoryObjectSendStream[Outcome], Progress], Coroutine[Any, Any, None]
 ]
 """Takes items, gives an outcome for each row, and closes both streams."""
 

@@ -13,6 +13,7 @@ or event loop, so that the driver, a test and a simulation of 512 GPUs use the s
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from collections.abc import Iterable, Sequence
 
@@ -177,7 +178,7 @@ class Leasing:
     def _recruit(self) -> None:
         """Have enough workers that take no fresh leases any more, so that they come to hold nothing."""
         wanted = min(len(self._suspects), -(-len(self._workers) // EXAMINERS))
-        others = (number for workers in (*self._free, self._workers) for number in tuple(workers))
+        others = itertools.chain(*map(list, self._free), list(self._workers))
         while len(self._examiners) < wanted:
             number = next(each for each in others if each not in self._examiners)
             self._unlist(number)
