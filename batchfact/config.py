@@ -7,6 +7,7 @@ files are decoded into these once; inside, their values are trusted.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
@@ -268,7 +269,7 @@ class Runtime(Struct, frozen=True, kw_only=True):
         )
         require(self.worker_wait_seconds > 0, "worker-wait-seconds must be above 0", self.worker_wait_seconds)
         require(
-            self.ray_address is None or "://" not in self.ray_address,
+            self.ray_address in (None, "auto") or re.fullmatch(r"[^/]+:\d+", str(self.ray_address)) is not None,
             "--ray-address is auto or HOST:PORT of the cluster's head, and the command runs on one of its machines",
             self.ray_address,
         )

@@ -31,7 +31,8 @@ class Event(Struct, frozen=True, kw_only=True):
     """One line as it is read back: the facts that are read by programs. Lines hold more, for people.
 
     `rows` are those of the input in `run_started`, and of one part in `committed`; the counts beside it are the run's
-    so far. `scoring_s` are seconds since the engine was ready.
+    so far. `scoring_s` are seconds since the engine was ready. `worker` is the number of a cluster's worker, and
+    `worker_rows` the rows by it so far.
     """
 
     event: str
@@ -47,6 +48,9 @@ class Event(Struct, frozen=True, kw_only=True):
     phase: str | None = None
     in_flight: Count | None = None
     reason: str | None = None
+    worker: Count | None = None
+    host: str | None = None
+    worker_rows: dict[str, Count] = {}
 
 
 _DECODE = msgspec.json.Decoder(Event).decode

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from batchfact.watching import WorkerStatus
 
 
 def status(
@@ -46,6 +52,7 @@ def status(
         table.add_row("engine started again", f"{found.engine_restarts:,}")
     if found.requests_given_up:
         table.add_row("requests that ended the engine", f"{found.requests_given_up:,}")
+    _add_workers(table, found.workers)
     table.add_row("runs", f"{found.runs:,}")
     if found.started:
         table.add_row("last run began", found.started)
@@ -57,3 +64,13 @@ def status(
     for warning in found.warnings:
         table.add_row("warning", warning)
     Console().print(table, markup=False)
+
+
+def _add_workers(table: Table, workers: Sequence[WorkerStatus]) -> None:
+    """How many there are, and each with its rows and machine."""
+    if workers:
+        table.add_row("workers up", f"{sum(each.is_up for each in workers)} of {len(workers)}")
+    for each in workers:
+        again = f", started again {each.restarts:,} times" if each.restarts else ""
+        where = (each.host or "not started yet") if each.is_up or not each.host else f"{each.host}, down"
+        table.add_row(f"worker {each.worker}", f"{each.rows:,} rows, {where}{again}")

@@ -110,10 +110,8 @@ def _connect(cluster: Cluster, address: str | None) -> None:
 
 
 def _reach(address: str) -> None:
-    """Raises: UsageError where nothing answers at the address: Ray itself would try for minutes."""
+    """Raises: UsageError where nothing answers at HOST:PORT: Ray itself would try for minutes."""
     host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal():
-        raise UsageError(f"--ray-address is auto or HOST:PORT, got {address!r}")
     try:
         socket.create_connection((host, int(port)), timeout=CONNECT_LIMIT_S).close()
     except OSError as error:
