@@ -21,7 +21,7 @@ from batchfact.executors.driver import Driver, Limits, NoRoomError, WorkerEndedE
 from batchfact.executors.local import Item, chain, first_group
 from batchfact.executors.ray_cluster import Cluster, connected, import_ray
 from batchfact.executors.worker import Assignment, Ready, Worker
-from batchfact.preparation import Prepared
+from batchfact.preparation import Method, Prepared
 from batchfact.progress import Progress
 from batchfact.records import Outcome
 
@@ -52,9 +52,11 @@ async def answer(
         first = await first_group(items, outcomes)
         if first is None:
             return
-        num_workers = runtime.workers or 1
+        num_workers, gpus = runtime.workers or 1, runtime.gpus_per_worker
+        if gpus is None:
+            gpus = default_gpus(prepared.method, runtime)
         progress.begin("starting the workers")
-        async with connected(runtime.ray_address, num_workers, gpus_per_worker(prepared)) as cluster:
+        async with connected(runtime.ray_address, num_workers, gpus) as cluster:
             launcher = Launcher(cluster, prepared)
             limits = Limits(max_restarts=runtime.max_restarts, silence_s=runtime.stall_seconds)
             driver = Driver(launcher.launch, num_workers, outcomes, progress, limits)
@@ -64,13 +66,9 @@ async def answer(
                 launcher.free()
 
 
-def gpus_per_worker(prepared: Prepared) -> float:
-    """What was asked for, or what the engine needs."""
-    runtime: Runtime = prepared.config.runtime
-    if runtime.gpus_per_worker is not None:
-        return runtime.gpus_per_worker
-    needs_gpus = prepared.method.identity["engine"].get("device") == "gpu"
-    return runtime.tensor_parallel_size if needs_gpus else 0
+def default_gpus(method: Method, runtime: Runtime) -> int:
+    """The GPUs that one engine needs."""
+    return runtime.tensor_parallel_size if method.identity["engine"].get("device") == "gpu" else 0
 
 
 class Launcher:

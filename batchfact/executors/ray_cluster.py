@@ -88,7 +88,6 @@ def _connect(cluster: Cluster, address: str | None) -> None:
         "num_cpus": cluster.num_workers,
         "include_dashboard": False,
         "object_store_memory": OBJECT_STORE_BYTES,
-        "_system_config": {"enable_metrics_collection": False},
         **({} if "GPU" in cluster.bundle else {"num_gpus": 0}),
     }
     try:

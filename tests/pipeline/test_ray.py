@@ -20,6 +20,7 @@ from tests.pipeline.command_line import PAIRS, CommandLine, verdicts
 pytest.importorskip("ray")
 pytestmark = pytest.mark.timeout(600)
 
+ROOT = Path(__file__).parents[2]
 LIMIT_S = 240
 """A command on the cluster takes seconds; a busy machine makes minutes of them."""
 SLOW = ["--engine-arg", "latency_s=0.2", "--engine-arg", "max_num_seqs=1"]
@@ -41,6 +42,11 @@ class RayCluster:
         return self.process.stdout.readline().strip()
 
 
+def environment() -> dict[str, str]:
+    """For a process that runs a module of the tests."""
+    return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))}
+
+
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[RayCluster]:
     with subprocess.Popen(
@@ -49,7 +55,7 @@ def cluster() -> Iterator[RayCluster]:
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, [str(Path.cwd()), os.environ.get("PYTHONPATH")]))},
+        env=environment(),
     ) as process:
         yield RayCluster(process)
         assert process.stdin is not None
@@ -193,3 +199,15 @@ def test_a_cluster_is_started_on_this_machine_where_none_is_named(cli: CommandLi
 
     told = " ".join(cli.run(*words, code=2).stderr.split())
     assert "--workers 2 with 64 GPUs each need 128, this machine has" in told
+
+
+def test_a_ray_dataset_of_pairs_becomes_one_of_verdicts(cli: CommandLine, cluster: RayCluster, make_input: Any) -> None:
+    pairs = [*PAIRS, ("", "A row without a document.")]
+    words = [sys.executable, "-m", "tests.pipeline.ray_dataset", cluster.address, cli.model, json.dumps(pairs)]
+    done = subprocess.run(words, stdout=subprocess.PIPE, text=True, timeout=LIMIT_S, check=True, env=environment())
+    found = json.loads(done.stdout.splitlines()[-1])
+    cli.run(make_input(pairs), "alone.parquet")
+
+    assert "there is no column 'text'" in found["refusal"]
+    names = ("summary", "batchfact_label", "batchfact_score", "batchfact_status")
+    assert [tuple(row[name] for name in names) for row in found["rows"]] == verdicts(cli.folder / "alone.parquet")
