@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import argparse
 
-from bench import accuracy, agreement, alignment, crashes, flips, memory, sharing, soak
+from bench import accuracy, agreement, alignment, crashes, driver, flips, memory, scaling, sharing, soak
 
 MEASUREMENTS = {
     "accuracy": accuracy,
     "agreement": agreement,
     "alignment": alignment,
     "crashes": crashes,
+    "driver": driver,
     "flips": flips,
     "memory": memory,
+    "scaling": scaling,
     "sharing": sharing,
     "soak": soak,
 }
