@@ -6,7 +6,9 @@ An address and the wanted workers flow in; a `Cluster` flows out, or an error th
 from __future__ import annotations
 
 import os
+import signal
 import socket
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -70,8 +72,9 @@ async def connected(address: str | None, num_workers: int, gpus: float) -> Async
     bundle = {"CPU": 1.0, **({"GPU": float(gpus)} if gpus else {})}
     cluster = Cluster(ray, bundle, num_workers, is_own=address is None)
     try:
-        # In a thread: it takes seconds, and there it leaves this process's signal handlers alone.
+        # In a thread: it takes seconds, and there it leaves Python's signal handlers alone.
         await anyio.to_thread.run_sync(partial(_connect, cluster, address))
+        _take_back_sigterm()
         if cluster.is_own:
             _check_gpus(cluster)
         yield cluster
@@ -106,6 +109,13 @@ def _connect(cluster: Cluster, address: str | None) -> None:
             f"--ray-address {address}: the cluster and this process need the same Ray and Python: "
             f"{' '.join(str(error).split())}"
         ) from error
+
+
+def _take_back_sigterm() -> None:
+    """Ray's library takes SIGTERM from Python, and would end the run without committing what is finished."""
+    handler = signal.getsignal(signal.SIGTERM)
+    if handler is not None and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, handler)
 
 
 def _reach(address: str) -> None:

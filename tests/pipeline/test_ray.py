@@ -140,9 +140,14 @@ def test_a_worker_killed_in_mid_run_is_replaced_and_no_row_is_lost_or_doubled(ru
     assert runs.output == runs.alone()
 
 
-def test_a_driver_that_was_killed_goes_on_where_it_was(runs: Runs) -> None:
+def test_a_driver_that_was_stopped_or_killed_goes_on_where_it_was(runs: Runs) -> None:
     process = runs.start("--workers", 2, *SLOW)
-    runs.wait_for(lambda: len(runs.events("committed")) >= 2, process)
+    runs.wait_for(lambda: runs.events("committed"), process)
+    process.terminate()
+    assert "keeping the finished rows" in runs.end(process, code=130)
+    stopped = len(runs.events("committed"))
+    process = runs.start("--workers", 2, *SLOW)
+    runs.wait_for(lambda: len(runs.events("committed")) > stopped, process)
     process.kill()
     process.communicate()
     done = sum(event["rows"] for event in runs.events("committed"))

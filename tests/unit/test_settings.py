@@ -67,6 +67,15 @@ def test_the_default_model_brings_its_calibration() -> None:
         ({"max-unscored": 5}, "--max-unscored is a share"),
         ({"retry-status": ["nope"]}, "--retry-status"),
         ({"windowsentences": 1}, "did you mean 'window-sentences'"),
+        ({"executor": "dask"}, "--executor"),
+        ({"workers": 2}, "--workers is for --executor ray, got --executor local"),
+        ({"gpus-per-worker": 1}, "--gpus-per-worker is for --executor ray"),
+        ({"executor": "ray", "workers": 0}, "--workers must be at least 1"),
+        ({"executor": "ray", "gpus-per-worker": 1.5}, "a whole number, or a share of one GPU"),
+        ({"executor": "ray", "gpus-per-worker": 2, "tensor-parallel-size": 4}, "at least --tensor-parallel-size"),
+        ({"executor": "ray", "data-parallel-size": 2}, "--workers instead of --data-parallel-size"),
+        ({"executor": "ray", "ray-address": "ray://head:10001"}, "--ray-address is auto or HOST:PORT"),
+        ({"executor": "ray", "ray-address": "head"}, "--ray-address is auto or HOST:PORT"),
     ],
 )
 def test_a_wrong_option_is_named(options: dict[str, object], message: str) -> None:
