@@ -22,6 +22,8 @@ from batchfact.errors import UsageError
 
 OBJECT_STORE_BYTES = 256 << 20
 """Of a cluster of our own: leases and replies alone go through it."""
+OWN_SETTINGS = {"prestart_worker_first_driver": False, "worker_register_timeout_seconds": 600}
+"""Ray starts processes ahead and has the driver wait for them, for ever where a busy machine is too slow for a minute."""
 CONNECT_LIMIT_S = 10.0
 SHUTDOWN_LIMIT_S = 30.0
 
@@ -91,6 +93,7 @@ def _connect(cluster: Cluster, address: str | None) -> None:
         "num_cpus": cluster.num_workers,
         "include_dashboard": False,
         "object_store_memory": OBJECT_STORE_BYTES,
+        "_system_config": OWN_SETTINGS,
         **({} if "GPU" in cluster.bundle else {"num_gpus": 0}),
     }
     try:

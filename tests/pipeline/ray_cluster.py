@@ -9,8 +9,11 @@ import os
 import sys
 
 
+SLOW_MACHINE = {"RAY_prestart_worker_first_driver": "0", "RAY_worker_register_timeout_seconds": "600"}
+
+
 def serve(num_cpus: int) -> None:
-    os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_enable_metrics_collection": "0"}
+    os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_enable_metrics_collection": "0", **SLOW_MACHINE}
     from ray.cluster_utils import Cluster
 
     machine = {"include_dashboard": False, "object_store_memory": 100 << 20}
