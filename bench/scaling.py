@@ -1,6 +1,6 @@
 """A discrete-event simulation of 64 and 512 workers under the driver's own leasing rules, on measured costs.
 
-What a pair costs the driver comes from bench/results/driver-ray.json. How service times differ between pairs comes from
+What a lease and a pair cost the driver comes from bench/results/driver.json. How service times differ between pairs comes from
 an input's lengths; how fast a worker is on the whole is a parameter, since no cluster was at hand.
 """
 
@@ -23,13 +23,13 @@ from batchfact.executors.leasing import LEASE_ROWS, Lease, Leasing, lease_rows
 from batchfact.records import DocumentGroup, Pair
 from bench.facts import RESULTS, write_result
 
-PAIRS = 4
-"""Pairs of a document. A row of the simulation stands for a document with all its pairs."""
+PAIRS, DOCUMENTS = 16, 4
+"""A row of the simulation stands for so many pairs of so many documents, to have fewer of them."""
 SIZES = (64, 512)
-RATES = (5, 10, 20, 40, 80, 160, 320)
+RATES = (5, 10, 20, 40, 80, 160)
 RATE = 10
 """Pairs a second of one worker in the scenarios: the driver is then no bottleneck."""
-LEASES_A_WORKER = 12
+LEASES_A_WORKER = 8
 RESTART_S = 120.0
 """From a worker's end until its successor has loaded the model."""
 
@@ -62,7 +62,7 @@ class Costs(Struct, frozen=True):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("input", type=Path, help="Parquet with the columns document and summary: for the lengths")
-    parser.add_argument("--costs", type=Path, default=RESULTS / "driver-ray.json")
+    parser.add_argument("--costs", type=Path, default=RESULTS / "driver.json")
 
 
 def measure(args: argparse.Namespace) -> None:
@@ -122,9 +122,10 @@ def read_lengths(path: Path) -> np.ndarray[Any, np.dtype[np.float64]]:
 def simulate(scenario: Scenario, costs: Costs, lengths: np.ndarray[Any, np.dtype[np.float64]]) -> dict[str, Any]:
     """One run's length, and where the time went."""
     draw = np.random.default_rng(scenario.seed)
-    num_documents = scenario.workers * LEASES_A_WORKER * LEASE_ROWS // PAIRS
-    service = draw.choice(lengths, num_documents) * PAIRS / scenario.rate
-    service[draw.random(num_documents) < scenario.long_share] *= scenario.long_factor
+    num_rows = scenario.workers * LEASES_A_WORKER * LEASE_ROWS // PAIRS
+    documents = draw.choice(lengths, (num_rows, DOCUMENTS)) * PAIRS / DOCUMENTS / scenario.rate
+    documents[draw.random(documents.shape) < scenario.long_share] *= scenario.long_factor
+    service = documents.sum(axis=1)
     speeds = np.ones(scenario.workers)
     speeds[: round(scenario.slow_share * scenario.workers)] = scenario.slow_factor
     ideal_s = service.sum() / (1 / speeds).sum()
@@ -133,15 +134,15 @@ def simulate(scenario: Scenario, costs: Costs, lengths: np.ndarray[Any, np.dtype
     return {
         "workers": scenario.workers,
         "pairs_per_s_of_a_worker": scenario.rate,
-        "pairs": num_documents * PAIRS,
-        "seconds": round(ended_s, 1),
-        "pairs_per_s": round(num_documents * PAIRS / ended_s, 1),
+        "pairs": num_rows * PAIRS,
+        "seconds": round(float(ended_s), 1),
+        "pairs_per_s": round(num_rows * PAIRS / ended_s, 1),
         "efficiency": round(ideal_s / ended_s, 4),
         "driver_busy": round(simulation.driver_busy_s / ended_s, 4),
         "tail_s": round(ended_s - simulation.fed_s, 1),
         "deaths": simulation.num_deaths,
-        "documents_asked_again": simulation.num_repeated,
-        "documents_given_up": simulation.num_given_up,
+        "pairs_asked_again": simulation.num_repeated * PAIRS,
+        "pairs_given_up": simulation.num_given_up * PAIRS,
     }
 
 
@@ -164,7 +165,7 @@ class _Simulation:
         self.life = [0] * scenario.workers
         """How many workers of each number there were: what an ended one would have sent never comes."""
         self.free_at = [0.0] * scenario.workers
-        self.next_document = 0
+        self.next_row = 0
         self.driver_free_at = self.driver_busy_s = 0.0
         self.fed_s = 0.0
         """When the last lease was given out."""
@@ -177,7 +178,7 @@ class _Simulation:
             self._join(0.0, worker)
         self._hand_out(0.0)
         now = 0.0
-        while self.next_document < len(self.service) or not self.leasing.is_idle:
+        while self.next_row < len(self.service) or not self.leasing.is_idle:
             now, _, kind, worker, lease, life = heapq.heappop(self.events)
             if kind == "joins":
                 self._join(now, worker)
@@ -188,7 +189,7 @@ class _Simulation:
             elif lease is not None:
                 now = self._drive(now, self.costs.lease_s + self.costs.pair_s * PAIRS * len(lease.groups))
                 self.leasing.receive(worker, lease.number, lease.rows)
-                if self.next_document == len(self.service) and not self.fed_s:
+                if self.next_row == len(self.service) and not self.fed_s:
                     self.fed_s = now
             self._hand_out(now)
         return now
@@ -218,7 +219,7 @@ class _Simulation:
         while True:
             while (given := self.leasing.next()) is not None:
                 self._give(now, *given)
-            if self.next_document == len(self.service) or not self.leasing.wants_more:
+            if self.next_row == len(self.service) or not self.leasing.wants_more:
                 return
             self.leasing.add(self._next_groups())
 
@@ -229,11 +230,11 @@ class _Simulation:
         self._push(self.free_at[worker], "done", worker, lease)
 
     def _next_groups(self) -> list[DocumentGroup]:
-        rows_left = (len(self.service) - self.next_document) * PAIRS
+        rows_left = (len(self.service) - self.next_row) * PAIRS
         num_rows = LEASE_ROWS if self.scenario.fixed_leases else lease_rows(rows_left, self.scenario.workers)
-        first = self.next_document
-        self.next_document = min(len(self.service), first + max(1, num_rows // PAIRS))
-        return [document_group(number) for number in range(first, self.next_document)]
+        first = self.next_row
+        self.next_row = min(len(self.service), first + max(1, num_rows // PAIRS))
+        return [document_group(number) for number in range(first, self.next_row)]
 
 
 def document_group(number: int) -> DocumentGroup:
