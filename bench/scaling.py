@@ -1,7 +1,7 @@
 """A discrete-event simulation of 64 and 512 workers under the driver's own leasing rules, on measured costs.
 
-What a lease and a pair cost the driver comes from bench/results/driver.json. How service times differ between pairs comes from
-an input's lengths; how fast a worker is on the whole is a parameter, since no cluster was at hand.
+What a lease and a pair cost the driver comes from bench/results/driver.json. How service times differ between pairs
+comes from an input's lengths; how fast a worker is on the whole is a parameter, since no cluster was at hand.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from batchfact.errors import UsageError
 OBJECT_STORE_BYTES = 256 << 20
 """Of a cluster of our own: leases and replies alone go through it."""
 OWN_SETTINGS = {"prestart_worker_first_driver": False, "worker_register_timeout_seconds": 600}
-"""Ray starts processes ahead and has the driver wait for them, for ever where a busy machine is too slow for a minute."""
+"""Ray starts processes ahead, and the driver waits for them: for ever, where a busy machine needs more than a minute."""
 CONNECT_LIMIT_S = 10.0
 SHUTDOWN_LIMIT_S = 30.0
 

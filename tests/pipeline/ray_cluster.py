@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import sys
 
-
 SLOW_MACHINE = {"RAY_prestart_worker_first_driver": "0", "RAY_worker_register_timeout_seconds": "600"}
 
 

@@ -210,7 +210,7 @@ def test_a_cluster_is_started_on_this_machine_where_none_is_named(cli: CommandLi
 
 def test_a_ray_dataset_of_pairs_becomes_one_of_verdicts(cli: CommandLine, cluster: RayCluster, make_input: Any) -> None:
     pairs = [*PAIRS, ("", "A row without a document.")]
-    words = [sys.executable, "-m", "tests.pipeline.ray_dataset", cluster.address, cli.model, json.dumps(pairs)]
+    words = [sys.executable, "-m", "tests.pipeline.ray_dataset", cluster.address, str(cli.model), json.dumps(pairs)]
     done = subprocess.run(words, stdout=subprocess.PIPE, text=True, timeout=LIMIT_S, check=True, env=environment())
     found = json.loads(done.stdout.splitlines()[-1])
     cli.run(make_input(pairs), "alone.parquet")

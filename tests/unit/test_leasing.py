@@ -69,9 +69,10 @@ def test_more_is_wanted_only_while_a_worker_has_room_and_nothing_waits() -> None
 def test_a_lease_is_finished_with_its_last_row() -> None:
     leasing, ((worker, lease),) = with_workers(1, 1, num_pairs=3)
     leasing.receive(worker, lease.number, [0, 2])
-    assert not leasing.is_idle
+    before = leasing.is_idle
     leasing.receive(worker, lease.number, [1])
-    assert leasing.is_idle
+
+    assert (before, leasing.is_idle) == (False, True)
 
 
 def test_what_a_worker_held_when_it_ended_is_given_out_again_one_lease_at_a_time() -> None:
