@@ -25,17 +25,17 @@ from batchfact import preparation
 from batchfact.assembly import Assembler
 from batchfact.config import RunConfig, Runtime
 from batchfact.errors import UsageError, nearest, root_cause
+from batchfact.executors import local
+from batchfact.executors.local import Item
 from batchfact.grouping import group_pairs
 from batchfact.paradigms.fold import fold_outcome
-from batchfact.pipeline import STREAM_BUFFER, Item, early_exit, limits, produce, sampling
+from batchfact.pipeline import STREAM_BUFFER, produce
 from batchfact.preparation import Method
 from batchfact.progress import Progress
 from batchfact.records import DocumentGroup, Outcome, Pair, Rejected, Unscored, Usage, Verdict
-from batchfact.scheduler import Scheduler
 from batchfact.settings import make_config
 from batchfact.sink import VERDICT_FIELDS, verdict_columns
 from batchfact.source import rows_of
-from batchfact.supervision import supervised
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -70,7 +70,7 @@ class Scorer:
     """
 
     def __init__(self, **options: Any) -> None:
-        self.config = _config(options)
+        self.config = config_of(options)
         self._exit = AsyncExitStack()
         self._is_proven = False
 
@@ -82,16 +82,8 @@ class Scorer:
         self._assembler = Assembler(method.tokenizer)
         async with AsyncExitStack() as stack:
             progress = Progress(0)
-            engine = await stack.enter_async_context(
-                supervised(method.engine, method.spec, progress, limits(self.config))
-            )
-            self._scheduler = Scheduler(
-                engine,
-                self._assembler,
-                method.paradigm,
-                progress,
-                decides=early_exit(self.config),
-                sampling=sampling(self.config),
+            self._scheduler = await stack.enter_async_context(
+                local.started(method, self._assembler, self.config, progress)
             )
             self._tasks = await stack.enter_async_context(anyio.create_task_group())
             self._exit = stack.pop_all()
@@ -166,7 +158,7 @@ class Scorer:
                 await self._produce_chunks(pairs, look_ahead, send_items)
         else:
             texts = (_texts(pair, row, self.config) for row, pair in enumerate(pairs))
-            await produce(_groups(rows_of(texts), look_ahead), send_items)
+            await produce(groups_of(rows_of(texts), look_ahead), send_items)
 
     async def _produce_chunks(
         self, pairs: AsyncIterable[PairLike], look_ahead: int, send_items: MemoryObjectSendStream[Item]
@@ -226,19 +218,27 @@ def score(pairs: Any, **options: Any) -> Any:
         scored = table.to_pandas()
         scored.index = pairs.index
         return scored
-    policy = _config(options).fold
+    policy = config_of(options).fold
     return [fold_outcome(outcome, policy) for outcome in _score_all(list(pairs), options)]
 
 
 def _score_table(table: pa.Table, options: dict[str, Any]) -> pa.Table:
-    config = _config(options)
-    own = [field.with_name(config.columns.column_prefix + field.name) for field in VERDICT_FIELDS]
-    check_table(table, own, config)
+    config = config_of(options)
+    check_columns(table.column_names, config)
+    return with_verdicts(table, _score_all(texts_of(table, config), options), config)
+
+
+def texts_of(table: pa.Table, config: RunConfig) -> list[Texts]:
+    """The documents and summaries of a table."""
     columns = [config.identity.document_column, config.identity.summary_column]
-    texts = list(zip(*(table.column(name).to_pylist() for name in columns), strict=True))
-    arrays, _ = verdict_columns(_score_all(texts, options), config.fold)
-    for field, array in zip(own, arrays, strict=True):
-        table = table.append_column(field, array)
+    return list(zip(*(table.column(name).to_pylist() for name in columns), strict=True))
+
+
+def with_verdicts(table: pa.Table, outcomes: Sequence[Outcome], config: RunConfig) -> pa.Table:
+    """The table with the output's columns behind its own; `outcomes` are those of its rows, in order."""
+    arrays, _ = verdict_columns(outcomes, config.fold)
+    for field, array in zip(VERDICT_FIELDS, arrays, strict=True):
+        table = table.append_column(field.with_name(config.columns.column_prefix + field.name), array)
     return table
 
 
@@ -266,14 +266,16 @@ def run_to_end(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
             raise
 
 
-def check_table(table: pa.Table, own: Sequence[pa.Field], config: RunConfig) -> None:
+def check_columns(names: Sequence[str], config: RunConfig) -> None:
     """Raises: UsageError if a column is missing, or would stand there twice."""
     for name in (config.identity.document_column, config.identity.summary_column):
-        if name not in table.column_names:
-            raise UsageError(f"there is no column {name!r}{nearest(name, table.column_names)}")
-    for field in own:
-        if field.name in table.column_names:
-            raise UsageError(f"there is a column {field.name!r} already; choose another column_prefix")
+        if name not in names:
+            raise UsageError(f"there is no column {name!r}{nearest(name, names)}")
+    for field in VERDICT_FIELDS:
+        if config.columns.column_prefix + field.name in names:
+            raise UsageError(
+                f"there is a column {config.columns.column_prefix + field.name!r} already; choose another column_prefix"
+            )
 
 
 def _is_data_frame(pairs: object) -> TypeGuard[pd.DataFrame]:
@@ -284,21 +286,17 @@ def _is_data_frame(pairs: object) -> TypeGuard[pd.DataFrame]:
 
 FILE_OPTIONS = frozenset(
     {"group", "look-ahead-rows", "look-ahead-bytes", "journal", "shard", "restart", "retry-status", "limit"}
-    | {
-        "max-unscored",
-        "metrics-port",
-        "metrics-host",
-        "part-rows",
-        "part-seconds",
-        "keep-columns",
-        "drop-document",
-        "quiet",
-    }
+    | {"executor", "ray-address", "workers", "gpus-per-worker", "worker-wait-seconds", "max-unscored"}
+    | {"metrics-port", "metrics-host", "part-rows", "part-seconds", "keep-columns", "drop-document", "quiet"}
 )
 """Options of a run over files, which mean nothing for pairs in memory."""
 
 
-def _config(options: dict[str, Any]) -> RunConfig:
+def config_of(options: dict[str, Any]) -> RunConfig:
+    """Options with underscores as a configuration.
+
+    Raises: UsageError for one that is unknown, wrong, or for files only.
+    """
     named = {name.replace("_", "-"): value for name, value in options.items()}
     for name in FILE_OPTIONS & named.keys():
         raise UsageError(f"{name.replace('-', '_')} is for runs over files; pairs in memory have no use for it")
@@ -326,7 +324,7 @@ def _texts(pair: PairLike, row: int, config: RunConfig) -> Texts:
     return texts[0], texts[1]
 
 
-def _groups(rows: Iterator[Pair | Rejected], look_ahead: int) -> Iterator[Item]:
+def groups_of(rows: Iterator[Pair | Rejected], look_ahead: int) -> Iterator[Item]:
     """Groups in memory: pairs that are at hand need no spill files, but a very long sequence may."""
     with tempfile.TemporaryDirectory(prefix="batchfact-") as folder:
         yield from group_pairs(
@@ -344,6 +342,6 @@ async def _send_chunk(
     numbers: Iterator[int],
     send_items: MemoryObjectSendStream[Item],
 ) -> None:
-    for item in _groups(rows_of(chunk, first_row), max(len(chunk), 1)):
+    for item in groups_of(rows_of(chunk, first_row), max(len(chunk), 1)):
         numbered = msgspec.structs.replace(item, number=next(numbers)) if isinstance(item, DocumentGroup) else item
         await send_items.send(numbered)

@@ -7,6 +7,7 @@ files are decoded into these once; inside, their values are trusted.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
@@ -32,6 +33,7 @@ AlignObjective = Literal["greedy", "independent"]
 Grouping = Literal["window", "global", "none"]
 Aggregation = Literal["any", "mean", "share"]
 CompileMode = Literal["auto", "on", "off"]
+ExecutorName = Literal["local", "ray"]
 
 
 def require(holds: bool, rule: str, got: object) -> None:
@@ -193,6 +195,11 @@ class Runtime(Struct, frozen=True, kw_only=True):
     part_seconds: float = 30.0
     max_restarts: int = 10
     stall_seconds: float = 300.0
+    executor: ExecutorName = "local"
+    ray_address: str | None = None
+    workers: int | None = None
+    gpus_per_worker: float | None = None
+    worker_wait_seconds: float = 300.0
     metrics_port: int | None = None
     metrics_host: str = "127.0.0.1"
     quiet: bool = False
@@ -239,6 +246,40 @@ class Runtime(Struct, frozen=True, kw_only=True):
         require(self.stall_seconds > 0, "stall-seconds must be above 0", self.stall_seconds)
         require(self.look_ahead_bytes >= 1, "look-ahead-bytes must be at least 1", self.look_ahead_bytes)
         require(self.look_ahead_rows >= 1, "--look-ahead-rows must be at least 1", self.look_ahead_rows)
+        self._check_executor()
+
+    def _check_executor(self) -> None:
+        """The settings of workers on a cluster; None of them means one worker, and as many GPUs as its engine needs."""
+        for name in ("ray_address", "workers", "gpus_per_worker"):
+            value = getattr(self, name)
+            require(
+                value is None or self.executor == "ray",
+                f"--{name.replace('_', '-')} is for --executor ray",
+                f"--executor {self.executor}",
+            )
+        require(self.workers is None or self.workers >= 1, "--workers must be at least 1", self.workers)
+        gpus = self.gpus_per_worker
+        require(
+            gpus is None or 0 <= gpus < 1 or gpus == int(gpus),
+            "--gpus-per-worker is a whole number, or a share of one GPU",
+            gpus,
+        )
+        require(
+            not gpus or gpus >= self.tensor_parallel_size or self.tensor_parallel_size == 1,
+            "--gpus-per-worker must be at least --tensor-parallel-size",
+            f"{gpus:g} and {self.tensor_parallel_size}" if gpus else gpus,
+        )
+        require(
+            self.executor == "local" or self.data_parallel_size == 1,
+            "--executor ray has --workers instead of --data-parallel-size",
+            self.data_parallel_size,
+        )
+        require(self.worker_wait_seconds > 0, "worker-wait-seconds must be above 0", self.worker_wait_seconds)
+        require(
+            self.ray_address in (None, "auto") or re.fullmatch(r"[^/]+:\d+", str(self.ray_address)) is not None,
+            "--ray-address is auto or HOST:PORT of the cluster's head, and the command runs on one of its machines",
+            self.ray_address,
+        )
 
 
 class RunConfig(Struct, frozen=True, kw_only=True):

@@ -24,7 +24,7 @@ from batchfact.preparation import absolute
 from batchfact.records import Outcome, Pair, Rejected
 from batchfact.reducing import calibration_notes, options_of
 from batchfact.run_file import RunFile, differences
-from batchfact.run_log import incidents
+from batchfact.run_log import incidents, throughput
 from batchfact.settings import make_config
 from batchfact.sharding import FOLDER_NAME, MAX_COUNT, JobShard, parse_shard, shard_folders
 from batchfact.sink import Totals, check_output, merge
@@ -195,7 +195,8 @@ def _describe(config: RunConfig, shards: list[_ShardJournal]) -> dict[str, Any]:
     for shard in shards:
         happened.update(incidents(shard.folder))
     runtime = {"inputs": [absolute(place) for place in config.inputs], "early_exit": _has_early_exit(shards)}
-    return describe_run(_identity(shards[0]), config.fold, config.columns, runtime, happened)
+    took = throughput(*(shard.folder for shard in shards))
+    return describe_run(_identity(shards[0]), config.fold, config.columns, runtime, happened, took)
 
 
 # Their rows

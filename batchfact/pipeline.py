@@ -10,32 +10,34 @@ import itertools
 import os
 import platform
 import time
-from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from collections.abc import Callable, Coroutine, Generator, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from msgspec import Struct
 
 from batchfact import __version__, preparation
-from batchfact.assembly import Assembler
 from batchfact.committing import Committer
 from batchfact.config import RunConfig
 from batchfact.errors import TooManyUnscoredError, root_cause
+from batchfact.executors import local
+from batchfact.executors.local import Item
 from batchfact.grouping import group_pairs
 from batchfact.journal import Journal, pending
 from batchfact.lending import EngineSource
 from batchfact.metrics import served
-from batchfact.paradigms.fold import decides, fold_outcome
+from batchfact.paradigms.fold import fold_outcome
 from batchfact.preparation import Prepared
 from batchfact.progress import Progress, forget
-from batchfact.records import DocumentGroup, Finding, Outcome, Pair, Rejected, Unscored
+from batchfact.records import Outcome, Pair, Rejected, Unscored
 from batchfact.run_log import RunLog
-from batchfact.scheduler import Sampling, Scheduler, rejected_outcome
 from batchfact.sink import Totals, merge, tally
 from batchfact.stopping import InterruptedRunError, Stopping
-from batchfact.supervision import Limits, supervised
+from batchfact.supervision import supervised
 
 STREAM_BUFFER = 8
 GROUPS_A_HOP = 16
@@ -44,7 +46,10 @@ EARLY_STOP_ROWS = 1000
 """Rows that a model was asked about after which --max-unscored may end a run before its end; rows that need no model
 come out first, so they would mislead."""
 
-Item = DocumentGroup | Rejected
+Executor = Callable[
+    [Prepared, MemoryObjectReceiveStream[Item], MemoryObjectSendStream[Outcome], Progress], Coroutine[Any, Any, None]
+]
+"""Takes items, gives an outcome for each row, and closes both streams."""
 
 
 class RunReport(Struct, frozen=True, kw_only=True):
@@ -135,7 +140,7 @@ def _recorded(prepared: Prepared, progress: Progress) -> Iterator[None]:
 async def _score(
     prepared: Prepared, journal: Journal, progress: Progress, stopping: Stopping, engines: EngineSource
 ) -> None:
-    config = prepared.config
+    config, answer = prepared.config, _executor(prepared.config, engines)
     committer = Committer(
         journal,
         max_rows=config.runtime.part_rows,
@@ -150,7 +155,7 @@ async def _score(
         with stopping.scope:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(produce, items, send_items)
-                tasks.start_soon(_answer, prepared, items_to_answer, send_outcomes, progress, engines)
+                tasks.start_soon(answer, prepared, items_to_answer, send_outcomes, progress)
 
     try:
         async with anyio.create_task_group() as tasks:
@@ -214,55 +219,13 @@ async def produce(items: Iterator[Item], groups: MemoryObjectSendStream[Item]) -
                 await groups.send(item)
 
 
-async def _answer(
-    prepared: Prepared,
-    groups: MemoryObjectReceiveStream[Item],
-    outcomes: MemoryObjectSendStream[Outcome],
-    progress: Progress,
-    engines: EngineSource,
-) -> None:
-    """Start the engine when the first document group arrives: a finished journal needs none."""
-    method = prepared.method
-    async with groups, outcomes:
-        async for item in groups:
-            if isinstance(item, Rejected):
-                await outcomes.send(rejected_outcome(item))
-                continue
-            progress.begin("starting the engine")
-            assembler = Assembler(method.tokenizer)
-            await anyio.to_thread.run_sync(preparation.prove_joins, assembler, method, item)
-            async with engines(method.engine, method.spec, progress, limits(prepared.config)) as engine:
-                progress.engine_ready_at = time.monotonic()
-                scheduler = Scheduler(
-                    engine,
-                    assembler,
-                    method.paradigm,
-                    progress,
-                    decides=early_exit(prepared.config),
-                    sampling=sampling(prepared.config),
-                )
-                await scheduler.run(_chain(item, groups), outcomes)
+def _executor(config: RunConfig, engines: EngineSource) -> Executor:
+    """Workers of a Ray cluster have engines of their own, whatever `engines` is."""
+    if config.runtime.executor == "ray":
+        from batchfact.executors import ray
 
-
-def limits(config: RunConfig) -> Limits:
-    return Limits(config.runtime.max_restarts, config.runtime.stall_seconds)
-
-
-def early_exit(config: RunConfig) -> Callable[[list[Finding]], bool] | None:
-    """What the scheduler asks after each finding, with --early-exit."""
-    if not config.runtime.early_exit:
-        return None
-    return lambda findings: decides(findings, config.fold)
-
-
-def sampling(config: RunConfig) -> Sampling:
-    return Sampling(config.identity.temperature, config.identity.seed)
-
-
-async def _chain(first: Item, rest: MemoryObjectReceiveStream[Item]) -> AsyncIterator[Item]:
-    yield first
-    async for item in rest:
-        yield item
+        return ray.answer
+    return partial(local.answer, engines=engines)
 
 
 def _count(part: list[Outcome], config: RunConfig, progress: Progress) -> None:

@@ -58,6 +58,7 @@ class Method(Struct, frozen=True, kw_only=True):
     paradigm: Paradigm
     prompts: PromptBook
     identity: dict[str, Any]
+    shown: Shown = Shown()
     notes: tuple[str, ...] = ()
     max_model_len: int | None = None
     """Tokens of the longest prompt with its answer; None where the engine only knows once it has started."""
@@ -110,11 +111,19 @@ def prepare(config: RunConfig) -> Prepared:
     )
 
 
-def prepare_method(config: RunConfig, *, log_file: Path | None, compiles: bool, source: Source | None = None) -> Method:
+def prepare_method(
+    config: RunConfig,
+    *,
+    log_file: Path | None,
+    compiles: bool,
+    source: Source | None = None,
+    shown: Shown | None = None,
+) -> Method:
     """Find model, engine, prompts, demonstrations and paradigm.
 
     Args:
         source: the input, whose documents are not shown as demonstrations; None where it is not known yet.
+        shown: the demonstrations, where they were drawn before; None draws them.
     Raises: UsageError if the model or the engine cannot be had, a template does not fit the model, or the
         demonstrations cannot be used.
     """
@@ -146,7 +155,8 @@ def prepare_method(config: RunConfig, *, log_file: Path | None, compiles: bool, 
     known = described.get("max_model_len")
     max_model_len = int(known) if known else spec.max_model_len
     counters = make_counters(tokenizer)
-    shown = prepare_shots(identity, prompts, counters.prompt, max_model_len, source)
+    if shown is None:
+        shown = prepare_shots(identity, prompts, counters.prompt, max_model_len, source)
     paradigm = make_paradigm(
         identity,
         prompts,
@@ -164,6 +174,7 @@ def prepare_method(config: RunConfig, *, log_file: Path | None, compiles: bool, 
         paradigm=held_out(paradigm, shown.documents) if shown.documents else paradigm,
         prompts=prompts,
         identity=facts,
+        shown=shown,
         notes=(
             *engine_notes,
             *_sampling_notes(identity, reasoning=reasoning),

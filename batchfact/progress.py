@@ -19,6 +19,19 @@ def forget(event: str, **facts: object) -> None:
     """Records nothing: pairs in memory have no journal."""
 
 
+class WorkerProgress:
+    """Counters of one worker on a cluster, over all processes that had its number."""
+
+    def __init__(self) -> None:
+        self.host = ""
+        self.is_up = False
+        self.rows = 0
+        self.restarts = 0
+        self.num_in_flight = 0
+        self.looks = (0, 0)
+        """Restarts and given-up requests that its process has told of."""
+
+
 class Progress:
     """Counters of one run. Rows are counted where they are committed, tokens where the engine's answer arrives.
 
@@ -39,6 +52,7 @@ class Progress:
         self.usage = Usage()
         self.num_restarts = 0
         self.num_given_up = 0
+        self.workers: dict[int, WorkerProgress] = {}
         self.warnings: list[str] = []
         self.record: Record = forget
         self.started_at = time.monotonic()

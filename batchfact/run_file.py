@@ -96,10 +96,10 @@ def _plain(section: Mapping[str, Any]) -> dict[str, Any]:
     return plain
 
 
-def differences(was: Any, wanted: Any, path: str = "") -> Iterator[str]:
+def _differences(was: Any, wanted: Any, path: str = "") -> Iterator[str]:
     """What differs between two trees of plain values, such as `dtype: "float32" -> "bfloat16"`."""
     if isinstance(was, dict) and isinstance(wanted, dict):
         for key in was | wanted:
-            yield from differences(was.get(key), wanted.get(key), f"{path}.{key}" if path else key)
+            yield from _differences(was.get(key), wanted.get(key), f"{path}.{key}" if path else key)
     elif was != wanted:
         yield f"{path}: {json.dumps(was, ensure_ascii=False)} -> {json.dumps(wanted, ensure_ascii=False)}"

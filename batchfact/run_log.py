@@ -8,6 +8,7 @@ nothing of what the events mean.
 from __future__ import annotations
 
 import io
+import itertools
 import sys
 import time
 from collections import Counter
@@ -31,7 +32,8 @@ class Event(Struct, frozen=True, kw_only=True):
     """One line as it is read back: the facts that are read by programs. Lines hold more, for people.
 
     `rows` are those of the input in `run_started`, and of one part in `committed`; the counts and tokens beside it are
-    the run's so far. `scoring_s` are seconds since the engine was ready.
+    the run's so far. `scoring_s` are seconds since the engine was ready. `worker` is the number of a cluster's worker,
+    and `worker_rows` the rows by it so far.
     """
 
     event: str
@@ -50,6 +52,9 @@ class Event(Struct, frozen=True, kw_only=True):
     phase: str | None = None
     in_flight: Count | None = None
     reason: str | None = None
+    worker: Count | None = None
+    host: str | None = None
+    worker_rows: dict[str, Count] = {}
 
 
 _DECODE = msgspec.json.Decoder(Event).decode
@@ -121,7 +126,7 @@ def incidents(folder: Path) -> dict[str, int]:
 
 
 class Throughput(Struct, frozen=True, kw_only=True):
-    """What the runs on a journal took that started an engine, each up to its last commit.
+    """What the runs on a journal, or on those of a job array, took that started an engine, each up to its last commit.
 
     `rows` and tokens are those of these runs: of a row that was asked again each time. `duration_s` is from each run's
     start, `scoring_s` without the engine's start-up.
@@ -137,10 +142,10 @@ class Throughput(Struct, frozen=True, kw_only=True):
     output_tokens: int
 
 
-def throughput(folder: Path) -> Throughput | None:
-    """Summed over all runs; None where the log holds none that scored."""
+def throughput(*folders: Path) -> Throughput | None:
+    """Summed over all runs on these journals; None where their logs hold none that scored."""
     last: list[Event] = []
-    for event in read_log(folder):
+    for event in itertools.chain.from_iterable(read_log(folder) for folder in folders):
         if event.event == "run_started":
             last.append(event)
         elif event.event == "committed" and last:

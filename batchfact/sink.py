@@ -25,7 +25,6 @@ from batchfact.disk_space import lacking_space
 from batchfact.durable import sync
 from batchfact.errors import RunFailedError, UsageError, nearest
 from batchfact.input_files import open_filesystem
-from batchfact.journal import Journal
 from batchfact.metadata import METADATA_KEY
 from batchfact.object_stores import reason, refuse_unwritable
 from batchfact.output_files import check_folder, output_kind, refuse_input, whole_output

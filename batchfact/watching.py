@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
+import msgspec
 import pyarrow as pa
 from msgspec import Struct
 
@@ -28,6 +29,16 @@ RATE_S = 600.0
 TRIES = 5
 """A run that goes on may delete parts that it has just compacted; the listing is then made again."""
 MAX_MESSAGES = 5
+
+
+class WorkerStatus(Struct, frozen=True, kw_only=True):
+    """One worker of the last run: rows as they were last told, at most a minute ago."""
+
+    worker: int
+    host: str
+    is_up: bool
+    rows: int
+    restarts: int
 
 
 class JobStatus(Struct, frozen=True, kw_only=True):
@@ -52,6 +63,7 @@ class JobStatus(Struct, frozen=True, kw_only=True):
     exit_code: int | None = None
     message: str | None = None
     warnings: tuple[str, ...] = ()
+    workers: tuple[WorkerStatus, ...] = ()
 
 
 def job_status(folder: Path) -> JobStatus:
@@ -166,6 +178,7 @@ def summarise(
         exit_code=run.ended.exit_code,
         message=run.ended.message or None,
         warnings=(*damage, *run.warnings[-MAX_MESSAGES:]),
+        workers=tuple(run.workers[number] for number in sorted(run.workers)),
     )
 
 
@@ -176,6 +189,7 @@ class _Run:
         self.started = self.ended = self.latest = Event(event="none")
         self.phase: str | None = None
         self.warnings: list[str] = []
+        self.workers: dict[int, WorkerStatus] = {}
         self._commits: list[tuple[float, int]] = []
 
     def take(self, event: Event) -> None:
@@ -191,6 +205,26 @@ class _Run:
             case "committed":
                 self.latest = event
                 self._commits.append((event.elapsed_s, event.committed))
+
+        self._take_worker(event)
+
+    def _take_worker(self, event: Event) -> None:
+        """What an event says of a cluster's workers."""
+        for number, rows in event.worker_rows.items():
+            self._note_worker(int(number), rows=rows)
+        if event.worker is None:
+            return
+        if event.event == "engine_ready":
+            self._note_worker(event.worker, host=event.host or "", is_up=True)
+        elif event.event == "engine_ended":
+            self._note_worker(event.worker, is_up=False)
+        elif event.event == "engine_restarting":
+            known = self.workers.get(event.worker)
+            self._note_worker(event.worker, restarts=known.restarts + 1 if known else 1)
+
+    def _note_worker(self, number: int, **facts: Any) -> None:
+        known = self.workers.get(number, WorkerStatus(worker=number, host="", is_up=False, rows=0, restarts=0))
+        self.workers[number] = msgspec.structs.replace(known, **facts)
 
     def rate(self) -> float | None:
         """Rows a second over the last commits; over all of the scoring where there are not two of them."""

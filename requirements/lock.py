@@ -1,4 +1,4 @@
-"""Write requirements/cpu.txt: all packages of `.[cpu,openai,eval,distill,dev]`, pinned: Linux, x86-64, Python 3.11.
+"""Write requirements/cpu.txt: all packages of `.[cpu,openai,eval,distill,ray,dev]`, pinned: Linux, x86-64, Python 3.11.
 
 Run by `make lock`. pip resolves (nothing is installed), and what scoring never imports is left out, so the lock is
 installed with `pip install --no-deps`. With `--check NAME...` it only tells whether other packages could join the lock.
@@ -15,7 +15,7 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-EXTRAS = ("cpu", "openai", "eval", "distill", "dev")
+EXTRAS = ("cpu", "openai", "eval", "distill", "ray", "dev")
 # PyTorch's public index of CPU builds, asked only where pip's own configuration has no such build.
 TORCH_INDEX = "https://download.pytorch.org/whl/cpu"
 

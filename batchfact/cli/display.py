@@ -146,6 +146,9 @@ def _figures(progress: Progress) -> list[tuple[str, str]]:
     if progress.usage.prompt and progress.scoring_s:
         figures.append(("prompt tokens/s", f"{progress.usage.prompt / progress.scoring_s:,.0f}"))
         figures.append(("cached", f"{progress.cached_share or 0:.0%}"))
+    if progress.workers:
+        num_up = sum(each.is_up for each in progress.workers.values())
+        figures.append(("workers", f"{num_up}/{len(progress.workers)}"))
     if progress.phase == "scoring":
         figures.append(("in flight", f"{progress.num_in_flight:,}"))
     if progress.num_restarts:

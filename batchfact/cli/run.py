@@ -95,6 +95,29 @@ def run(
     kv_cache_memory: Annotated[
         str | None, typer.Option(metavar="SIZE", help="Memory of the KV cache, such as 4GiB.", rich_help_panel=SPEED)
     ] = None,
+    executor: Annotated[
+        Literal["local", "ray"] | None,
+        typer.Option(
+            help="Score in this process, or with workers on a Ray cluster (default: local).", rich_help_panel=SPEED
+        ),
+    ] = None,
+    ray_address: Annotated[
+        str | None,
+        typer.Option(
+            metavar="auto|HOST:PORT",
+            help="A Ray cluster that is there (default: one is started on this machine).",
+            rich_help_panel=SPEED,
+        ),
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="Engines, with --executor ray (default: 1).", rich_help_panel=SPEED)
+    ] = None,
+    gpus_per_worker: Annotated[
+        float | None,
+        typer.Option(
+            help="GPUs of each worker (default: --tensor-parallel-size, or none on CPUs).", rich_help_panel=SPEED
+        ),
+    ] = None,
     journal: Annotated[
         Path | None, typer.Option(help="Folder of finished work (default: OUTPUT.journal).", rich_help_panel=RECOVERY)
     ] = None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -9,7 +10,7 @@ import typer
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from batchfact.watching import ArrayStatus, JobStatus
+    from batchfact.watching import ArrayStatus, JobStatus, WorkerStatus
 
 
 def status(
@@ -81,6 +82,7 @@ def _job_table(output: str, found: JobStatus) -> Table:
         table.add_row("engine started again", f"{found.engine_restarts:,}")
     if found.requests_given_up:
         table.add_row("requests that ended the engine", f"{found.requests_given_up:,}")
+    _add_workers(table, found.workers)
     table.add_row("runs", f"{found.runs:,}")
     if found.started:
         table.add_row("last run began", found.started)
@@ -92,3 +94,13 @@ def _job_table(output: str, found: JobStatus) -> Table:
     for warning in found.warnings:
         table.add_row("warning", warning)
     return table
+
+
+def _add_workers(table: Table, workers: Sequence[WorkerStatus]) -> None:
+    """How many there are, and each with its rows and machine."""
+    if workers:
+        table.add_row("workers up", f"{sum(each.is_up for each in workers)} of {len(workers)}")
+    for each in workers:
+        again = f", started again {each.restarts:,} times" if each.restarts else ""
+        where = (each.host or "not started yet") if each.is_up or not each.host else f"{each.host}, down"
+        table.add_row(f"worker {each.worker}", f"{each.rows:,} rows, {where}{again}")

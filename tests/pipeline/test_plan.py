@@ -133,7 +133,7 @@ def test_plan_predicts_flops_time_and_memory(
     figures = dict(re.findall(r"^ *(\S.*?)  +(\S.*?) *$", said, re.MULTILINE))
 
     assert float(figures["FLOPs on 2 H200"].removeprefix("about ")) > 1e7
-    assert figures["time without the engine's start"].endswith("seconds")
+    assert figures["time without the engine's start"].endswith(" s")
     assert "GPU memory: weights" in figures and "tokens" in figures["GPU memory: left for the KV cache"]
     assert "note: peak of H200: 500 TFLOP/s and 4,000 GB/s (measured: " in said
 

@@ -3,10 +3,13 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from batchfact import settings
 from batchfact.config import BASE_MODEL, DEFAULT_MODEL, FoldPolicy, Identity
 from batchfact.errors import UsageError
+from batchfact.models.registry import Excerpts, registered
 from batchfact.settings import make_config, option_names, parse_bytes, parse_pairs, read_options
 
 
@@ -51,7 +54,11 @@ def test_its_base_is_the_default_for_all_else(options: dict[str, object]) -> Non
     assert make_config((), "", {**options, "model": DEFAULT_MODEL}).identity.model == DEFAULT_MODEL
 
 
-def test_a_model_that_was_tuned_on_excerpts_gets_them_unless_told_otherwise() -> None:
+def test_a_model_that_was_tuned_on_excerpts_gets_them_unless_told_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    tuned = registered(DEFAULT_MODEL)
+    assert tuned is not None
+    on_excerpts = msgspec.structs.replace(tuned, excerpts=Excerpts(align_sentences=8, context_tokens=384))
+    monkeypatch.setattr(settings, "registered", {DEFAULT_MODEL: on_excerpts}.get)
     own = make_config((), "", {}).identity
     assert (own.long_documents, own.align_sentences, own.context_tokens) == ("align", 8, 384)
     given = make_config((), "", {"long-documents": "auto", "align-sentences": 3}).identity
@@ -77,6 +84,15 @@ def test_the_default_model_brings_its_calibration() -> None:
         ({"max-unscored": 5}, "--max-unscored is a share"),
         ({"retry-status": ["nope"]}, "--retry-status"),
         ({"windowsentences": 1}, "did you mean 'window-sentences'"),
+        ({"executor": "dask"}, "--executor"),
+        ({"workers": 2}, "--workers is for --executor ray, got --executor local"),
+        ({"gpus-per-worker": 1}, "--gpus-per-worker is for --executor ray"),
+        ({"executor": "ray", "workers": 0}, "--workers must be at least 1"),
+        ({"executor": "ray", "gpus-per-worker": 1.5}, "a whole number, or a share of one GPU"),
+        ({"executor": "ray", "gpus-per-worker": 2, "tensor-parallel-size": 4}, "at least --tensor-parallel-size"),
+        ({"executor": "ray", "data-parallel-size": 2}, "--workers instead of --data-parallel-size"),
+        ({"executor": "ray", "ray-address": "ray://head:10001"}, "--ray-address is auto or HOST:PORT"),
+        ({"executor": "ray", "ray-address": "head"}, "--ray-address is auto or HOST:PORT"),
     ],
 )
 def test_a_wrong_option_is_named(options: dict[str, object], message: str) -> None:

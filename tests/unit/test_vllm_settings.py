@@ -120,7 +120,7 @@ def test_kv_memory_has_room_for_one_longest_prompt(tmp_path):
 
 
 def test_copies_share_the_memory_but_each_has_room_for_one_longest_prompt(tmp_path, monkeypatch):
-    monkeypatch.setattr(vllm.psutil, "virtual_memory", lambda: SimpleNamespace(available=16 << 30))
+    monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(available=16 << 30))
     small = read_model(model(tmp_path).model)
     assert vllm.default_kv_bytes(small, "bfloat16", 8192, copies=4) == 1 << 30
     assert vllm.default_kv_bytes(small, "bfloat16", 8192, copies=2, parts=2) == 1 << 30
