@@ -102,6 +102,7 @@ class FakeEngine:
         )
         self.latency_s = float(extra.get("latency_s", 0))
         self.fail_key_text = extra.get("fail_key_text")
+        self.reads_prompts = any(self.faults.texts.values()) or bool(self.fail_key_text)
         self.texts = extra.get("text", "Each fact was compared with the document.").split("|")
         self.log = Path(extra["log"]) if "log" in extra else None
         self.num_requests = 0
@@ -142,7 +143,7 @@ class FakeEngine:
             with self.log.open("a", encoding="utf-8") as log:
                 log.write(f"{priority} {replica} {len(prompt_ids)}{sampled}\n")
         self.faults.num_requests += 1
-        text = self.tokenizer.decode(prompt_ids)
+        text = self.tokenizer.decode(prompt_ids) if self.reads_prompts else ""
         if self.faults.happens("die", text):
             self.is_dead.set()
         if self.is_dead.is_set():
