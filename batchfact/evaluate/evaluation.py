@@ -138,26 +138,27 @@ def refuse_upper_bounds(runs: Iterable[Run]) -> None:
 
 def check_same_rows(runs: Sequence[Run]) -> None:
     """Raises: UsageError where two runs have rows of one data set, but not the same ones, or an id twice."""
-    known: dict[str, tuple[Run, frozenset[str]]] = {}
+    known: dict[str, tuple[Run, list[str]]] = {}
     for run in runs:
         for dataset, places in run.rows.by_dataset().items():
             ids = run.rows.ids[places].tolist()
-            first, others = known.setdefault(dataset, (run, frozenset(ids)))
+            first, first_ids = known.setdefault(dataset, (run, ids))
             if first is run:
                 continue
-            mine = frozenset(ids)
+            mine, others = frozenset(ids), frozenset(first_ids)
             if mine != others:
                 raise UsageError(
                     f"{first.file} and {run.file} hold different rows of {dataset}, so they cannot be compared: "
                     f"{_some(others - mine)} only in the first, {_some(mine - others)} only in the second; choose the "
                     "same rows with --where, or name the column that tells data sets apart with --dataset-column"
                 )
-            if len(mine) < len(ids):
-                raise UsageError(f"{run.file} has an id of {dataset} more than once, so it cannot be compared")
+            for each, its_ids in ((first, first_ids), (run, ids)):
+                if len(mine) < len(its_ids):
+                    raise UsageError(f"{each.file} has an id of {dataset} more than once, so it cannot be compared")
 
 
 def _some(ids: frozenset[str]) -> str:
-    return f"{len(ids):,} ids" + (f" ({', '.join(map(repr, sorted(ids)[:2]))})" if ids else "")
+    return f"{len(ids):,} ids" + (f" ({', '.join(map(repr, sorted(ids, key=str)[:2]))})" if ids else "")
 
 
 class _Part(Struct, frozen=True, kw_only=True):

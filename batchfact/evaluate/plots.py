@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -57,7 +57,7 @@ def write_plots(folder: Path, runs: Sequence[Run], evaluation: Evaluation) -> li
 
 def _figures(runs: Sequence[Run], evaluation: Evaluation) -> list[tuple[str, Figure]]:
     made = [
-        *((f"scores-{_file_name(f'{run.system} {Path(run.file).stem}')}", scores(run)) for run in runs),
+        *zip(_score_names(runs), map(scores, runs), strict=True),
         ("roc", roc(runs)),
         ("reliability", reliability(evaluation)),
         *((f"length-of-{text}", lengths(evaluation, text)) for text in ("summary", "document")),
@@ -65,6 +65,17 @@ def _figures(runs: Sequence[Run], evaluation: Evaluation) -> list[tuple[str, Fig
         ("shots", shots(evaluation)),
     ]
     return [(name, figure) for name, figure in made if figure is not None]
+
+
+def _score_names(runs: Sequence[Run]) -> list[str]:
+    """A name for each run; where files of one name in several folders give the same, the later ones have a number."""
+    names: list[str] = []
+    seen: Counter[str] = Counter()
+    for run in runs:
+        name = f"scores-{_file_name(f'{run.system} {Path(run.file).stem}')}"
+        seen[name] += 1
+        names.append(name if seen[name] == 1 else f"{name}-{seen[name]}")
+    return names
 
 
 def _file_name(text: str) -> str:

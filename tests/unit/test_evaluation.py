@@ -344,6 +344,18 @@ def test_two_runs_on_different_rows_are_refused(tmp_path: Path) -> None:
         measured(first, second)
 
 
+@pytest.mark.parametrize("doubled", ["a.parquet", "b.parquet"])
+def test_a_doubled_id_is_refused_in_whichever_of_two_runs_it_is(tmp_path: Path, doubled: str) -> None:
+    files = []
+    for seed, name in enumerate(("a.parquet", "b.parquet")):
+        ids = ["r0", "r1", "r1"] if name == doubled else ["r0", "r1"]
+        values = [1, 0, 0][: len(ids)]
+        files.append(write_scored(tmp_path / name, values, [0.5] * len(ids), metadata=facts(seed=seed), id=ids))
+
+    with pytest.raises(UsageError, match=rf"{doubled} has an id of input more than once"):
+        measured(*map(read, files))
+
+
 def test_two_runs_are_compared_row_by_row_by_id(tmp_path: Path) -> None:
     first = write_scored(tmp_path / "a.parquet", [1, 1, 0, 0], [0.9, 0.8, 0.1, None])
     second = write_scored(tmp_path / "b.parquet", [1, 1, 0, 0], [0.9, 0.2, 0.1, 0.3], metadata=facts(seed=1))

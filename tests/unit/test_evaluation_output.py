@@ -7,6 +7,7 @@ import io
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from batchfact.evaluate.error_types import read_error_map
@@ -144,3 +145,11 @@ def test_every_plot_is_written_as_png_and_svg(tmp_path: Path, runs: list[Run], e
     first = (tmp_path / "plots" / "roc.svg").read_bytes()
     write_plots(tmp_path / "plots", runs, evaluation)
     assert (tmp_path / "plots" / "roc.svg").read_bytes() == first
+
+
+def test_runs_of_one_name_in_two_folders_have_a_plot_each(tmp_path: Path, runs: list[Run]) -> None:
+    same = [msgspec.structs.replace(runs[0], file=str(tmp_path / folder / "scored.parquet")) for folder in "ab"]
+    written = write_plots(tmp_path / "plots", same, evaluate(same, error_map=read_error_map()))
+    scores = [path.name for path in written if path.name.startswith("scores-") and path.suffix == ".png"]
+
+    assert len(set(scores)) == 2 and scores[1] == scores[0].replace(".png", "-2.png")
