@@ -144,7 +144,8 @@ def _run(series: Series, stopping: _Stopping, tell: Tell, numbers: dict[str, str
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        text=True,
+        encoding="utf-8",
+        errors="replace",  # what libraries write must not end the listener, or the run would wait for ever
     ) as child:
         assert child.stdin is not None
         assert child.stdout is not None

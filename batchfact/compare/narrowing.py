@@ -33,7 +33,7 @@ def parse_only(words: Iterable[str]) -> Chosen:
             raise UsageError(f"--only takes NAME=VALUE, such as paradigm=summ-nli or data=frank, got {word!r}")
         if name not in known:
             raise UsageError(f"--only {word}: there is no option {name!r} of run{nearest(name, known)}")
-        chosen[name] = chosen.get(name, frozenset()) | {value.strip()}
+        chosen[name] = chosen.get(name, frozenset()) | {_plain(value.strip()) if name != DATA else value.strip()}
     return chosen
 
 
@@ -67,7 +67,16 @@ def _values(point: Point, name: str) -> frozenset[str]:
 
 def _shown(value: Any) -> str:
     """As it is written in TOML, without quotes."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return str(value).lower() if isinstance(value, bool) else _plain(str(value))
+
+
+def _plain(text: str) -> str:
+    """A number in one form: `0` and `0.0` are the same value of an option, whoever wrote it."""
+    try:
+        number = float(text)
+    except ValueError:
+        return text
+    return str(int(number)) if number.is_integer() else str(number)
 
 
 def _refuse_unknown(name: str, wanted: frozenset[str], there: set[str]) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from batchfact.compare.experiment import read_experiment
 from batchfact.compare.grid import expand
+from batchfact.compare.narrowing import narrow_points, parse_only
 from batchfact.compare.trials import name_points
 from batchfact.errors import UsageError
 
@@ -74,6 +75,14 @@ def test_names_may_have_underscores() -> None:
 def test_what_is_wrong_is_named_with_its_place(common: dict[str, Any], grid: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         expand(common, [grid])
+
+
+@pytest.mark.parametrize("written", ["0", "0.0"])
+def test_only_takes_a_number_however_it_is_written_and_where_it_is_the_default(written: str) -> None:
+    points = expand({"paradigm": "cot"}, [{"model": "one"}, {"model": "two", "temperature": [0, 0.7]}])
+    left = narrow_points(points, parse_only([f"temperature={written}"]))
+
+    assert [point.value_of("model") for point in left] == ["one", "two"]
 
 
 def test_points_are_named_by_what_tells_them_apart() -> None:
