@@ -85,15 +85,26 @@ def write_report(
 
 
 def _beside(given: Sequence[str]) -> str:
-    is_pattern = any(sign in given[0] for sign in "*?[") and not Path(given[0]).exists()
+    place, query = _without_query(given[0])
+    is_pattern = any(sign in place for sign in "*?[") and not Path(place).exists()
     if len(given) > 1 or is_pattern:
         raise UsageError("several files were named: say with --output what the page is to be called")
-    return f"{posixpath.splitext(given[0].rstrip('/'))[0]}.html"  # a Path would take the slashes out of a URI
+    if Path(place).name in ("", ".."):
+        raise UsageError(f"{place} has no name of its own: say with --output what the page is to be called")
+    # A Path would take the slashes out of a URI.
+    return f"{posixpath.splitext(place.rstrip('/'))[0]}.html{query}"
+
+
+def _without_query(given: str) -> tuple[str, str]:
+    """A URI without what it says of its server, and that; any other path as it is."""
+    place, mark, query = given.partition("?") if "://" in given else (given, "", "")
+    return place, mark + query
 
 
 def _title(given: Sequence[str]) -> str:
     more = f" and {len(given) - 1} more" if len(given) > 1 else ""
-    return f"{Path(given[0]).name}{more}"
+    place, _ = _without_query(given[0])
+    return f"{Path(place).name or Path(place).resolve().name}{more}"
 
 
 def make_html(file: ScoredFiles, name: str, max_rows: int) -> tuple[str, int]:

@@ -12,6 +12,7 @@ import pytest
 from msgspec.structs import replace
 from scipy.stats import binomtest
 
+from batchfact.errors import UsageError
 from batchfact.records import Label, Usage
 from batchfact.report.figures import ranking_plot, score_plot, verdict_plot
 from batchfact.report.listing import list_rows
@@ -19,6 +20,7 @@ from batchfact.report.page import Page, Section, Settings, Table, Tile, render
 from batchfact.report.rows import ScoredRow
 from batchfact.report.svg import inline_svg
 from batchfact.report.tally import Tally
+from batchfact.reporting import _beside
 
 HOSTILE = "<script>alert('$x$')</script><img src=x onerror=alert(1)>&amp; 漢字 \U0001fa94"
 
@@ -142,3 +144,21 @@ def test_scores_are_counted_in_equal_bins_by_gold_label():
     assert tally.scores["no gold label"][:2] == [2, 0]
     assert (tally.scores["consistent"][1], tally.scores["consistent"][19]) == (1, 1)
     assert sum(map(sum, tally.scores.values())) == 4
+
+
+@pytest.mark.parametrize(
+    ("given", "page"),
+    [
+        ("shards/", "shards.html"),
+        ("a.b/scored.parquet", "a.b/scored.html"),
+        ("s3://bucket/in.parquet?endpoint_override=host:9000", "s3://bucket/in.html?endpoint_override=host:9000"),
+    ],
+)
+def test_the_page_is_named_after_the_one_file_or_folder(given: str, page: str):
+    assert _beside([given]) == page
+
+
+@pytest.mark.parametrize("given", [".", "..", "x*.parquet", "s3://bucket/*.parquet?region=eu"])
+def test_what_has_no_one_name_needs_an_output(given: str):
+    with pytest.raises(UsageError, match="say with --output what the page is to be called"):
+        _beside([given])
