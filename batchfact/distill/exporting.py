@@ -77,8 +77,8 @@ def export(
     entry = _entry(name, recipe, base, made, form, output)
     draft = output.with_name(f"{output.name}.draft")
     shutil.rmtree(draft, ignore_errors=True)
-    draft.mkdir(parents=True)
     try:
+        draft.mkdir(parents=True)
         if is_adapter:
             adapter = Adapter(model)
             check_fit(base_folder, adapter)

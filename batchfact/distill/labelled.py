@@ -65,6 +65,8 @@ def read_labelled(entry: Set, folder: Path) -> tuple[list[Labelled], int]:
 def parse_rule(rule: str, names: list[str], place: str) -> Callable[[Row], bool]:
     """A rule on one column: `domain = news`, `domain != samsum`, `domain ~ REGEX`, `domain !~ REGEX`.
 
+    Whole numbers have no decimal point, whatever their column's type: integers with gaps are often stored as floats.
+
     Raises: UsageError for anything else, an unknown column, or a regular expression that is none.
     """
     match = re.fullmatch(r"\s*(?P<column>[\w.-]+)\s*(?P<sign>!=|=|!~|~)\s*(?P<value>.*?)\s*", rule)
@@ -81,7 +83,13 @@ def parse_rule(rule: str, names: list[str], place: str) -> Callable[[Row], bool]
         raise UsageError(f"{place}: {value!r} is no regular expression ({error})") from error
     holds = pattern.search if "~" in sign else pattern.fullmatch
     wanted = not sign.startswith("!")
-    return lambda row: (holds("" if row[column] is None else str(row[column])) is not None) == wanted
+    return lambda row: (holds(_text(row[column])) is not None) == wanted
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return ""
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
 def _columns(path: Path, entry: Set) -> list[str]:

@@ -22,7 +22,8 @@ from batchfact.errors import UsageError
 def load_model(base: Path, settings: Train, start: Path | None) -> Any:
     """The base ready for trees: with an adapter in float32 on weights in bfloat16, or all weights in float32.
 
-    Raises: UsageError for an architecture whose attention cannot be exchanged, or an adapter of another shape.
+    Raises: UsageError for an architecture whose attention cannot be exchanged, an adapter of another shape, or layers
+        that cannot be trained as merged ones.
     """
     logging.disable_progress_bar()
 
@@ -38,7 +39,10 @@ def load_model(base: Path, settings: Train, start: Path | None) -> Any:
         return model
     tuned = _with_adapter(model, settings.lora, start)
     if settings.lora.merged:
-        merge_while_training(tuned)
+        try:
+            merge_while_training(tuned)
+        except ValueError as error:
+            raise UsageError(f"train.lora.merged: {error}; set it to false") from error
     return tuned
 
 

@@ -44,8 +44,8 @@ def check_measurable(labels: Sequence[Label]) -> None:
     """Raises: UsageError unless there are test summaries of both labels."""
     if len(set(labels)) < 2:
         raise UsageError(
-            f"all test summaries are {labels[0]}, so nothing can be measured: add test data of the other label, or "
-            "build with test_share = 0"
+            f"all test summaries are {labels[0]}, so nothing can be measured: add test data of the other label, raise "
+            "train.eval_documents, or build with test_share = 0"
         )
 
 

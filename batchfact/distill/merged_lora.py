@@ -52,11 +52,13 @@ class MergedLayer:
 def merge_while_training(model: Any) -> None:
     """Have all LoRA layers of a model compute with merged matrices.
 
-    Raises: ValueError for layers with a dropout or of another kind of LoRA, which cannot be merged.
+    Raises: ValueError for layers with a dropout, a transposed weight or another kind of LoRA.
     """
     for module in model.modules():
         if isinstance(module, Linear):
             dropout = module.lora_dropout[ADAPTER]
             if not isinstance(dropout, torch.nn.Identity) or module.use_dora.get(ADAPTER):
                 raise ValueError("layers with dropout or DoRA cannot be merged while they are trained")
+            if module.fan_in_fan_out or module.lora_B[ADAPTER].bias is not None:
+                raise ValueError("layers with transposed weights or a bias of LoRA's own are not merged")
             module.forward = MergedLayer(module)

@@ -79,6 +79,8 @@ def synthesize(inputs: Sequence[Path], output: Path, plan: Plan) -> dict[str, in
     """
     refuse_overwriting(output, inputs)
     texts = [(file.stem, text, summaries) for file in inputs for text, summaries in _passages(file, plan)]
+    if plan.true_summaries and not any(summaries for _, _, summaries in texts):
+        raise UsageError(f"--true-summaries {plan.true_summaries!r}: no row that is used meets it")
     made: Counter[str] = Counter()
     with durable_file(output) as file, pq.ParquetWriter(file, SCHEMA, compression="zstd") as writer:
         for number, (source, text, summaries) in enumerate(texts):
@@ -92,8 +94,10 @@ def synthesize(inputs: Sequence[Path], output: Path, plan: Plan) -> dict[str, in
             made.update(claim.how for claim in found)
             made["documents without claims"] += not found
             writer.write_table(pa.Table.from_pylist(list(_rows(found, text, f"{source}-{number}", source)), SCHEMA))
-        if made.keys() == {"documents without claims"}:
-            raise UsageError("no document has the three sentences of 5 to 40 words that claims are made of")
+        if made.total() == made["documents without claims"]:
+            raise UsageError(
+                "no document or passage that is used has the three sentences of 5 to 40 words that claims are made of"
+            )
     return dict(made.most_common())
 
 
@@ -141,7 +145,8 @@ def _documents(file: Path, plan: Plan) -> Iterator[tuple[str, str | None]]:
             is_true = _truth(plan, names, file)
             for batch in parquet.iter_batches(1024):
                 for row in batch.to_pylist():
-                    if all(rule(row) for rule in rules) and row[column] and (text := row[column].strip()):
+                    text = row[column].strip() if isinstance(row[column], str) else ""
+                    if text and all(rule(row) for rule in rules):
                         yield text, row["summary"] if is_true(row) else None
     except (OSError, pa.ArrowException) as error:
         raise UsageError(f"{file} cannot be read ({str(error).splitlines()[0]})") from error

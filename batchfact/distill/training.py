@@ -96,6 +96,7 @@ def train(
             _write(output / RECORD, msgspec.json.encode(record))
     tokenizer = load_tokenizer(folder)
     documents, tests = _documents(examples)
+    tests = tests[: recipe.train.eval_documents]
     visits = Visits(Assembler(tokenizer), recipe.trees)
     _check_documents(recipe, documents, tests, visits, context=read_config(folder).max_position_embeddings)
     trainer = _trainer(recipe.train, output, folder, start, documents, tests, visits)
@@ -220,7 +221,6 @@ def _trainer(
     from batchfact.distill.trainer import TreeSet, TreeTrainer, arguments
 
     set_seed(settings.seed)
-    tests = tests[: settings.eval_documents]
     stopping = [EarlyStoppingCallback(settings.patience)] if settings.patience and tests else []
     trainer = TreeTrainer(
         model=load_model(base, settings, start),
@@ -233,6 +233,9 @@ def _trainer(
         visits=visits,
         lowest_share=settings.lowest_window_share,
     )
+    if settings.lora and settings.lora.merged and (trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled):
+        # A shard of a weight is another tensor than the one that the merged layer holds.
+        raise UsageError("train.lora.merged goes with no sharded weights (FSDP, DeepSpeed); set it to false")
     trainer.remove_callback(PrinterCallback)
     trainer.remove_callback(ProgressCallback)
     return trainer

@@ -8,9 +8,12 @@ from typing import Any
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel
 
+from batchfact.distill.loading import load_model
 from batchfact.distill.merged_lora import merge_while_training
+from batchfact.distill.recipe import Lora, Train
+from batchfact.errors import UsageError
 from tests.tiny_models import save_llama
 
 IDS = torch.tensor([[*range(10, 40)]])
@@ -63,3 +66,17 @@ def test_gradients_are_for_the_adapter_alone(llama: Path):
 def test_layers_that_cannot_be_merged_are_refused(llama: Path):
     with pytest.raises(ValueError, match="dropout or DoRA"):
         merge_while_training(tuned(llama, lora_dropout=0.1))
+
+
+def test_transposed_weights_are_refused():
+    model = GPT2LMHeadModel(GPT2Config(n_layer=1, n_embd=8, n_head=2, vocab_size=16))
+    lora = LoraConfig(r=4, target_modules=["c_proj"], fan_in_fan_out=True)
+    with pytest.raises(ValueError, match="transposed weights"):
+        merge_while_training(get_peft_model(model, lora))
+
+
+def test_an_adapter_with_dropout_is_no_start_for_merged_layers(tmp_path: Path, llama: Path):
+    tuned(llama, lora_dropout=0.1).save_pretrained(tmp_path / "adapter")
+    settings = Train(bf16=False, lora=Lora(rank=4, alpha=8, merged=True))
+    with pytest.raises(UsageError, match=r"train.lora.merged: layers with dropout .*; set it to false"):
+        load_model(llama, settings, tmp_path / "adapter")

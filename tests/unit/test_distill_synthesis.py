@@ -187,8 +187,24 @@ def test_an_input_is_never_written_over(tmp_path: Path):
 
 def test_input_that_gives_no_claims_is_refused_and_leaves_no_file(tmp_path: Path):
     pq.write_table(pa.table({"document": ["Too short."]}), tmp_path / "raw.parquet")
-    with pytest.raises(UsageError, match="no document has the three sentences"):
+    with pytest.raises(UsageError, match="no document or passage that is used has the three sentences"):
         synthesize([tmp_path / "raw.parquet"], tmp_path / "out.parquet", Plan())
     assert not (tmp_path / "out.parquet").exists()
     with pytest.raises(UsageError, match="has no column 'text'"):
         synthesize([tmp_path / "raw.parquet"], tmp_path / "out.parquet", Plan(document_column="text"))
+
+
+def test_rules_that_no_row_meets_are_refused_and_leave_no_file(tmp_path: Path):
+    rows = [row | {"label": float(row["label"])} for number in range(6) for row in pairs(number)]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "notes.parquet")
+    for plan, message in (
+        (Plan(where=("domain = news",)), "no document or passage that is used has the three sentences"),
+        (Plan(true_summaries="label = yes"), "--true-summaries 'label = yes': no row that is used meets it"),
+        (Plan(document_column="label"), "no document or passage"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            synthesize([tmp_path / "notes.parquet"], tmp_path / "out.parquet", plan)
+        assert not (tmp_path / "out.parquet").exists()
+    # Integers that are stored as floats are written without a point.
+    made = synthesize([tmp_path / "notes.parquet"], tmp_path / "out.parquet", Plan(true_summaries="label = 1"))
+    assert made["written"] > 0

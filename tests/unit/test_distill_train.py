@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -109,6 +111,21 @@ def test_test_examples_of_one_label_cannot_be_measured(tmp_path: Path, base: Pat
     )
     recipe, examples = recipe_and_examples(tmp_path, base, QUICK, data)
     with pytest.raises(UsageError, match="all test summaries are consistent"):
+        train(recipe, examples, tmp_path / "out", tell=silent)
+
+
+def test_one_label_in_the_documents_that_are_evaluated_is_refused_before_training(tmp_path: Path, base: Path):
+    write_labelled(tmp_path / "other.parquet", range(30, 40))
+    rows = pq.read_table(tmp_path / "other.parquet").to_pylist()
+    # A document has one of its two pairs, so that the first document alone has one label.
+    pq.write_table(pa.Table.from_pylist([rows[4 * pair + pair % 2] for pair in range(5)]), tmp_path / "other.parquet")
+    data = (
+        '[[data]]\nname = "notes"\npath = "notes.parquet"\nside = "train"\n'
+        '[[data]]\nname = "other"\npath = "other.parquet"\nside = "test"\n'
+    )
+    extra = QUICK.replace("eval_steps = 2", "eval_steps = 2\neval_documents = 1")
+    recipe, examples = recipe_and_examples(tmp_path, base, extra, data)
+    with pytest.raises(UsageError, match=r"all test summaries are .*raise train.eval_documents"):
         train(recipe, examples, tmp_path / "out", tell=silent)
 
 
