@@ -51,6 +51,7 @@ def show(name: Name) -> None:
         "by default": "writes its reasoning, then the label" if entry.reasoning else "answers with the label only",
         "label words": " / ".join(entry.labels or ()),
         "trained for": ", ".join(f"{mode.paradigm} {_mode(mode.reasoning)}" for mode in entry.trained),
+        "long documents": _excerpts(entry),
         "calibration": entry.calibration or "",
         "licence": entry.licence or "",
         "note": entry.note or "",
@@ -87,6 +88,14 @@ def add(
 
     entry = add_model(name, where)
     print(f"{entry.name} is registered ({_origin(entry)}); use it with --model {entry.name}")
+
+
+def _excerpts(entry: ModelEntry) -> str:
+    """How much of a document it is shown by default, if that is its own."""
+    if entry.excerpts is None:
+        return ""
+    sentences, tokens = entry.excerpts.align_sentences, entry.excerpts.context_tokens
+    return f"align: {sentences:,} sentences a window, {tokens:,} tokens a summary"
 
 
 def _presence(entry: ModelEntry) -> str:

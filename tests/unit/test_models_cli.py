@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 from batchfact.cli.models import app
 from batchfact.errors import UsageError
 from batchfact.models import find_model
-from batchfact.models.registry import Folder, shipped_models
+from batchfact.models.registry import Excerpts, Folder, ModelEntry, register, shipped_models
 from tests.unit.model_folders import write_folder
 
 
@@ -47,6 +47,12 @@ def test_show_tells_modes_and_note_of_a_model_that_is_not_here():
     said = printed("show", "llama2-7b-distilled")
     assert "sent-nli with reasoning, sent-nli label only" in said
     assert "T-w-R + I-wo-R" in said
+
+
+def test_show_tells_how_much_of_documents_a_model_is_shown(tmp_path: Path):
+    excerpts = Excerpts(align_sentences=8, context_tokens=384)
+    register(ModelEntry(name="mine", source=Folder(path=write_folder(tmp_path / "trained")), excerpts=excerpts))
+    assert "align: 8 sentences a window, 384 tokens a summary" in printed("show", "mine")
 
 
 def test_pull_of_an_untrained_model_ends_with_the_sentence_that_says_what_to_do():
