@@ -158,7 +158,8 @@ def _measure(name: str, args: argparse.Namespace) -> None:
         key = with_setting(measuring.run_key(args, input_name, REFERENCE, turn, inputs[input_name], code), setting)
         done = run_once(key, args.work, args.limit_s)
         reference = reference or done.record
-        line = measuring.line_of(done, input_name, title, turn, inputs[input_name], size, ceiling["flop_per_s"])
+        of = inputs[input_name].facts
+        line = measuring.line_of(done, input_name, title, turn, of, size, ceiling["flop_per_s"])
         is_same_input = input_name == names[0]
         line["agreement"] = measuring.agreement_with(reference, done, example) if is_same_input else None
         print(f"{name}: {title}: {measuring.told(line)}", flush=True)

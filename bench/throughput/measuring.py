@@ -96,7 +96,8 @@ def measure(args: argparse.Namespace) -> None:
         done = run_once(run_key(args, block.input, arm, turn, there, code), args.work, args.limit_s)
         if arm == REFERENCE and done.record is not None:
             references.setdefault(block.input, done.record)
-        line = line_of(done, block.input, arm, turn, there, size, ceiling["flop_per_s"])
+        of = there.subset_facts if ARMS[arm].is_slow else there.facts
+        line = line_of(done, block.input, arm, turn, of, size, ceiling["flop_per_s"])
         line["agreement"] = agreement_with(references.get(block.input), done, example)
         print(f"    {told(line)}", flush=True)
         result["runs"].append(line)
@@ -207,9 +208,15 @@ def shared_environment(device: str) -> dict[str, str]:
 
 
 def line_of(
-    done: Done, input_name: str, arm: str, turn: int, there: Prepared, size: ModelSize, ceiling: float
+    done: Done,
+    input_name: str,
+    arm: str,
+    turn: int,
+    of: Mapping[str, Any],
+    size: ModelSize,
+    ceiling: float,
 ) -> dict[str, Any]:
-    of = there.subset_facts if ARMS[arm].is_slow else there.facts
+    """One run's line; `of` are the facts of the rows that it got."""
     told_figures = figures(
         done,
         rows=of["pairs"],

@@ -11,11 +11,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from batchfact.engines.base import LabelIds
 from batchfact.errors import UsageError
+from batchfact.records import Choose, Data, Template
 from bench.tables import NOTHING, fill, render
+from bench.throughput.arms.batchfact_run import TimedProgress
 from bench.throughput.figures import ModelSize, agreement, figures, flops, summarise, unique_tokens
 from bench.throughput.grid import FULL, QUICK, interleaved, target
 from bench.throughput.inputs import Layout, by_document, lay_out, read_pool, read_rows, whole_documents, write_rows
+from bench.throughput.prompts import Prompts
 from bench.throughput.running import Done, RunKey
 from bench.throughput.task import ArmRecord, Calls, FindingRow, Task, decode_task, encode_task
 
@@ -250,3 +254,59 @@ def test_a_kept_run_is_found_by_what_made_it_and_not_by_where_it_lies():
 
     assert key(task).name() == key(moved).name()
     assert len({key(task).name(), key(other).name(), key(task, turn=1).name()}) == 3
+
+
+def test_label_words_are_spelled_once_and_not_for_each_request():
+    """Spelling takes milliseconds, and arms do it within their time; batchfact itself does it once."""
+
+    class Counting:
+        def __init__(self) -> None:
+            self.num_spelled = 0
+
+        def label_ids(self, *_: object) -> LabelIds:
+            self.num_spelled += 1
+            return ((1,), (2,))
+
+    counting: Any = Counting()
+    prompts = Prompts(
+        config=None,  # type: ignore[arg-type]
+        method=None,  # type: ignore[arg-type]
+        assembler=counting,
+        rows=(),
+        programs=(),
+        prepare_s=0.0,
+        dtype="float32",
+    )
+    for text in ("one", "two"):
+        asked = Choose(key="", prompt=(Data(text), Template("Answer:")), labels=("yes", "no"))
+        assert prompts.labels(asked) == ((1,), (2,))
+
+    assert counting.num_spelled == 1
+
+
+def test_the_engine_is_idle_from_its_start_to_the_first_request_and_between_requests(monkeypatch):
+    progress = TimedProgress(2)
+    progress.calls, progress.answered_at, progress.committed_at = [], [], None
+    progress.idle_since, progress.idle_s = None, 0.0
+    progress.engine_ready_at = 10.0
+    clock = iter([12.0, 15.0, 16.0, 20.0])
+    monkeypatch.setattr("bench.throughput.arms.batchfact_run.time.monotonic", lambda: next(clock))
+    for step in (progress.enter_engine, progress.leave_engine, progress.enter_engine, progress.leave_engine):
+        step()
+
+    assert progress.idle_s == 2.0 + 1.0
+
+
+def test_the_first_row_is_in_the_callers_hands_when_it_is_committed(monkeypatch):
+    progress = TimedProgress(2)
+    progress.committed_at = None
+    clock = iter([7.0, 8.0, 9.0])
+    monkeypatch.setattr("bench.throughput.arms.batchfact_run.time.monotonic", lambda: next(clock))
+    progress.facts()
+    assert progress.committed_at is None
+
+    progress.statuses["ok"] += 1
+    progress.facts()
+    progress.facts()
+
+    assert progress.committed_at == 7.0
