@@ -16,6 +16,9 @@ from batchfact.records import Usage
 from bench.throughput.prompts import config_of
 from bench.throughput.task import ArmRecord, FindingRow, Task
 
+WRITING = "writing the output"
+"""The phase of a run in which the engine is gone and the output is made."""
+
 
 class TimedProgress(Progress):
     """A run's counters that also note every answer's tokens and time, and when the first rows were in the journal."""
@@ -23,6 +26,7 @@ class TimedProgress(Progress):
     calls: list[tuple[int, int, int]]
     answered_at: list[float]
     committed_at: float | None
+    merging_at: float | None
     idle_since: float | None
     idle_s: float
 
@@ -31,6 +35,11 @@ class TimedProgress(Progress):
         if self.committed_at is None and self.num_done:
             self.committed_at = time.monotonic()
         return super().facts()
+
+    def begin(self, phase: str) -> None:
+        super().begin(phase)
+        if phase == WRITING:
+            self.merging_at = time.monotonic()
 
     def add_tokens(self, usage: Usage) -> None:
         super().add_tokens(usage)
@@ -58,7 +67,7 @@ def score(task: Task) -> ArmRecord:
     def watch(progress: Progress) -> None:
         progress.__class__ = TimedProgress  # the run makes its own counters; these only note more
         assert isinstance(progress, TimedProgress)
-        progress.calls, progress.answered_at, progress.committed_at = [], [], None
+        progress.calls, progress.answered_at, progress.committed_at, progress.merging_at = [], [], None, None
         progress.idle_since, progress.idle_s = None, 0.0
         watched.append(progress)
 
@@ -69,7 +78,7 @@ def score(task: Task) -> ArmRecord:
     written_at = time.monotonic()
     progress = watched[0]
     assert progress.engine_ready_at is not None
-    assert progress.scored_at is not None
+    assert progress.merging_at is not None
     assert progress.committed_at is not None
     return ArmRecord(
         ready_at=progress.engine_ready_at,
@@ -77,7 +86,7 @@ def score(task: Task) -> ArmRecord:
         finished_at=progress.answered_at[-1],
         findings=_read_findings(output),
         calls=progress.calls,
-        output_s=written_at - progress.scored_at,
+        output_s=written_at - progress.merging_at,
         idle_s=progress.idle_s,
         same_prompts=1.0,
     )
