@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from batchfact.errors import UsageError
 from bench.ceiling import ceiling_of
-from bench.facts import facts, write_result
+from bench.facts import command_line, facts, write_result
 from bench.tables import ablation_table
 from bench.throughput import measuring
 from bench.throughput.arms import REFERENCE
@@ -144,7 +144,7 @@ def _measure(name: str, args: argparse.Namespace) -> None:
     code, made_with = code_digest(), facts()
     result: dict[str, Any] = {
         "kind": "ablation",
-        "command": "python -m bench " + " ".join(sys.argv[1:]),
+        "command": command_line("bench", sys.argv[1:]),
         "settings": measuring.settings(args, example, args.passes),
         "ceiling": ceiling,
         "inputs": {each: inputs[each].facts for each in names},

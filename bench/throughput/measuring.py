@@ -15,7 +15,7 @@ from msgspec import Struct
 from batchfact.errors import UsageError
 from batchfact.settings import parse_bytes
 from bench.ceiling import ceiling_of
-from bench.facts import RESULTS, facts, write_result
+from bench.facts import RESULTS, command_line, facts, without_folders, without_place, write_result
 from bench.tables import throughput_table
 from bench.throughput.arms import ARMS, REFERENCE
 from bench.throughput.figures import ModelSize, agreement, figures, model_size, summarise, unique_tokens
@@ -70,7 +70,7 @@ def measure(args: argparse.Namespace) -> None:
         try:
             prepared[block.input] = make_input(args, pool, block.input)
         except UsageError as error:
-            left_out[block.input] = str(error)
+            left_out[block.input] = without_folders(str(error))
     blocks = [block for block in blocks if block.input in prepared]
     if not blocks:
         raise SystemExit("; ".join(left_out.values()))
@@ -79,7 +79,7 @@ def measure(args: argparse.Namespace) -> None:
     ceiling = ceiling_of(example.dtype, args.device)
     result: dict[str, Any] = {
         "kind": "throughput",
-        "command": "python -m bench " + " ".join(sys.argv[1:]),
+        "command": command_line("bench", sys.argv[1:]),
         "settings": settings(args, example, passes),
         "ceiling": ceiling,
         "inputs": {block.input: prepared[block.input].facts for block in blocks},
@@ -236,7 +236,7 @@ def agreement_with(reference: ArmRecord | None, done: Done, prompts: Prompts) ->
 
 def settings(args: argparse.Namespace, prompts: Prompts, passes: int) -> dict[str, Any]:
     return {
-        "model": args.model,
+        "model": without_place(args.model),
         "paradigm": prompts.config.identity.paradigm,
         "dtype": prompts.dtype,
         "device": args.device,
