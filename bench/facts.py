@@ -39,7 +39,7 @@ def without_place(word: str) -> str:
     if equals and option.startswith("--"):
         return f"{option}={without_place(value)}"
     path = Path(word)
-    if not word or not (path.is_absolute() or path.exists()):
+    if not (path.is_absolute() or (word and os.path.exists(word))):  # noqa: PTH110  # Path raises for long notes
         return word
     path, root = path.resolve(), ROOT.resolve()
     return str(path.relative_to(root)) if path.is_relative_to(root) else path.name

@@ -105,7 +105,7 @@ def describe(samples: Sequence[Sample], events: Sequence[Event]) -> dict[str, An
 
 def is_flat(values: Sequence[float]) -> bool:
     """Whether the last of ten values is not above the third, but for FLAT: the first two warm up caches and buffers."""
-    return values[-1] <= values[2] * FLAT or values[-1] == 0
+    return values[-1] <= values[2] * FLAT
 
 
 def _speed(commits: Sequence[tuple[float, int]], start: float, span: float) -> float:

@@ -135,7 +135,9 @@ def make_input(args: argparse.Namespace, pool: Mapping[str, Sequence[str]], name
     path, subset = folder / f"{name}.parquet", folder / f"{name}-part.parquet"
     write_rows(path, rows)
     write_rows(subset, part)
-    what = f"{layout.what}; reasoning before each label" if is_reasoning else layout.what
+    what = (
+        f"{layout.what}; reasoning before each label; counted are the first requests" if is_reasoning else layout.what
+    )
     paths = {"path": path, "subset": subset}
     tasks = {each: task_of(args, name, REFERENCE, place) for each, place in paths.items()}
     return Prepared(

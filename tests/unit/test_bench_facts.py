@@ -38,7 +38,7 @@ def test_of_a_path_outside_the_repository_the_name_is_told(root: Path) -> None:
 
 @pytest.mark.usefixtures("root")
 def test_words_that_are_no_paths_stay_as_they_are() -> None:
-    words = ["--pairs", "96", "owner/model", "a note = with words", "", "--dtype=float32"]
+    words = ["--pairs", "96", "owner/model", "a note = with words", "", "--dtype=float32", "long " * 100]
 
     assert [without_place(word) for word in words] == words
 
@@ -63,7 +63,7 @@ def test_no_kept_result_has_a_path_of_a_machine() -> None:
 
 
 def test_a_machine_without_a_gpu_names_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench.facts.shutil, "which", lambda _: None)
+    monkeypatch.setattr("shutil.which", lambda _: None)
 
     assert facts()["machine"]["gpus"] == []
 

@@ -153,6 +153,13 @@ def test_figures_leave_the_start_out_and_count_only_what_was_computed():
     assert found["matrix_share"] == pytest.approx(flops([(40, 30, 1), (60, 0, 1)], SIZE) / 10 / 1e5)
 
 
+def test_what_an_arm_did_to_find_out_its_start_is_no_part_of_it():
+    done = Done(status="ok", started_at=100.0, record=msgspec.structs.replace(record(), probe_s=4.0))
+    found = figures(done, rows=5, logical_tokens=200, unique=80, size=SIZE, ceiling=1.0)
+
+    assert (found["start_s"], found["first_row_s"], found["pairs_per_s"]) == (6, 8, 0.5)
+
+
 def test_an_arm_that_tells_no_tokens_has_no_cached_share():
     found = figures(Done(status="ok", record=record()), rows=5, logical_tokens=200, unique=80, size=SIZE, ceiling=1.0)
 
@@ -198,8 +205,17 @@ def test_agreement_is_over_the_pairs_that_both_have_and_near_ones_are_apart():
     found = agreement(theirs, ours, 0.5)
 
     assert found is not None
-    assert (found["findings"], found["clear_findings"]) == (2, 1)
+    assert (found["findings"], found["clear_findings"], found["pairs_left_out"]) == (2, 1, 0)
     assert (found["clear_agreement"], found["agreement"]) == (1.0, 0.5)
+
+
+def test_pairs_with_another_number_of_findings_are_counted_as_left_out():
+    ours = record(findings={0: [("consistent", 0.9, "ok")], 1: [("consistent", 0.9, "ok")]})
+    theirs = record(findings={0: [("consistent", 0.9, "ok")], 1: [], 2: [("consistent", 0.9, "ok")]})
+    found = agreement(theirs, ours, 0.5)
+
+    assert found is not None
+    assert (found["findings"], found["pairs_left_out"]) == (1, 2)
 
 
 def test_labels_without_scores_agree_or_not_and_none_is_clear():

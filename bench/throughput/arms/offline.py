@@ -23,7 +23,9 @@ def chat(task: Task) -> ArmRecord:
     first = {id(request): prompts.conversation(request) for running in prompts.programs for request in running.wanted}
 
     def send(llm: Any, requests: Sequence[Request], params: Sequence[Any]) -> Sequence[Any]:
-        conversations = [first.pop(id(request), None) or prompts.conversation(request) for request in requests]
+        conversations = [
+            first.pop(id(request)) if id(request) in first else prompts.conversation(request) for request in requests
+        ]
         if not conversations[0].messages:
             return llm.generate([each.open_turn for each in conversations], params, use_tqdm=False)
         messages = [
@@ -51,7 +53,7 @@ def _sender_of_ids(prompts: Prompts) -> Send:
     first = {id(request): prompts.ids(request) for running in prompts.programs for request in running.wanted}
 
     def send(llm: Any, requests: Sequence[Request], params: Sequence[Any]) -> Sequence[Any]:
-        ids = [first.pop(id(request), None) or prompts.ids(request) for request in requests]
+        ids = [first.pop(id(request)) if id(request) in first else prompts.ids(request) for request in requests]
         return llm.generate([{"prompt_token_ids": each} for each in ids], params, use_tqdm=False)
 
     return send
