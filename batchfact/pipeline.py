@@ -151,6 +151,10 @@ async def _score(
     send_items, items_to_answer = anyio.create_memory_object_stream[Item](STREAM_BUFFER)
     send_outcomes, outcomes = anyio.create_memory_object_stream[Outcome](STREAM_BUFFER)
 
+    async def commit() -> None:
+        await committer.run(outcomes)
+        progress.scored_at = time.monotonic()
+
     async def ask() -> None:
         with stopping.scope:
             async with anyio.create_task_group() as tasks:
@@ -159,7 +163,7 @@ async def _score(
 
     try:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(committer.run, outcomes)
+            tasks.start_soon(commit)
             try:
                 await ask()
             except BaseExceptionGroup:
@@ -169,7 +173,6 @@ async def _score(
     finally:
         with anyio.CancelScope(shield=True):
             await anyio.to_thread.run_sync(items.close)
-    progress.scored_at = time.monotonic()
     if stopping.was_stopped:
         raise InterruptedRunError(journal.folder, progress.num_done)
 

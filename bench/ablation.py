@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from batchfact.errors import UsageError
 from bench.ceiling import ceiling_of
-from bench.facts import facts, write_result
+from bench.facts import command_line, facts, write_result
 from bench.tables import ablation_table
 from bench.throughput import measuring
 from bench.throughput.arms import REFERENCE
@@ -144,7 +144,7 @@ def _measure(name: str, args: argparse.Namespace) -> None:
     code, made_with = code_digest(), facts()
     result: dict[str, Any] = {
         "kind": "ablation",
-        "command": "python -m bench " + " ".join(sys.argv[1:]),
+        "command": command_line("bench", sys.argv[1:]),
         "settings": measuring.settings(args, example, args.passes),
         "ceiling": ceiling,
         "inputs": {each: inputs[each].facts for each in names},
@@ -158,7 +158,8 @@ def _measure(name: str, args: argparse.Namespace) -> None:
         key = with_setting(measuring.run_key(args, input_name, REFERENCE, turn, inputs[input_name], code), setting)
         done = run_once(key, args.work, args.limit_s)
         reference = reference or done.record
-        line = measuring.line_of(done, input_name, title, turn, inputs[input_name], size, ceiling["flop_per_s"])
+        of = inputs[input_name].facts
+        line = measuring.line_of(done, input_name, title, turn, of, size, ceiling["flop_per_s"])
         is_same_input = input_name == names[0]
         line["agreement"] = measuring.agreement_with(reference, done, example) if is_same_input else None
         print(f"{name}: {title}: {measuring.told(line)}", flush=True)

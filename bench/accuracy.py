@@ -28,7 +28,7 @@ from batchfact.evaluate.reading import Columns, read_run
 from batchfact.evaluate.runs import Rows
 from batchfact.pipeline import run
 from batchfact.settings import make_config
-from bench.facts import write_result
+from bench.facts import command_line, write_result
 
 SETS = (
     "cogensumm_val",
@@ -70,7 +70,7 @@ def measure(args: argparse.Namespace) -> None:
     sets = {name: measure_rows(found.rows.select(places)) for name, places in found.rows.by_dataset().items()}
     all_rows = measure_rows(found.rows)
     result = {
-        "command": "python -m bench " + " ".join(Path(word).name for word in sys.argv[1:]),
+        "command": command_line("bench", sys.argv[1:]),
         "model": found.facts["identity"]["model"],
         "folds": folds,
         "rows": len(found.rows),

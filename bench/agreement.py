@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from batchfact.pipeline import RunReport, run
 from batchfact.settings import make_config
-from bench.facts import write_result
+from bench.facts import command_line, without_place, write_result
 
 ENGINES = ("vllm", "transformers")
 MARGIN = 0.02
@@ -36,11 +36,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def measure(args: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory(prefix="batchfact-bench-") as folder:
         scored = {engine: _score(args, engine, Path(folder)) for engine in ENGINES}
-    (first, _), (second, _) = scored.values()
+    (first, _), (second, report) = scored.values()
     result: dict[str, Any] = {
-        "command": "python -m bench " + " ".join(sys.argv[1:]),
+        "command": command_line("bench", sys.argv[1:]),
         "input": args.input.name,
-        "rows": args.rows,
+        "model": without_place(report.config.identity.model),
+        "paradigm": args.paradigm,
+        "rows": report.totals.rows,
         "threshold": args.threshold,
         "margin": MARGIN,
         **compare(first, second, args.threshold),

@@ -13,7 +13,7 @@ from rouge_score.rouge_scorer import RougeScorer
 
 from batchfact.config import AlignObjective, Identity
 from batchfact.text.rouge import Aligner
-from bench.facts import write_result
+from bench.facts import command_line, write_result
 
 SENTENCE_WORDS = 20
 REPEATS = 15
@@ -38,7 +38,7 @@ def measure(args: argparse.Namespace) -> None:
     sentences = [" ".join(words[at : at + SENTENCE_WORDS]) for at in range(0, len(words), SENTENCE_WORDS)]
     targets = [" ".join(draw.sample(words, SENTENCE_WORDS)) for _ in range(args.windows)]
     result: dict[str, Any] = {
-        "command": "python -m bench " + " ".join(sys.argv[1:]),
+        "command": command_line("bench", sys.argv[1:]),
         "document_words": len(words),
         "document_sentences": len(sentences),
         "windows": len(targets),

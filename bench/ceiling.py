@@ -6,9 +6,9 @@ import json
 import os
 import subprocess
 import sys
-import time
 from typing import Any
 
+from batchfact.cost.probe import best_seconds
 from bench.facts import ROOT
 
 SIZES = {"cpu": (1024, 2048), "cuda": (4096, 8192)}
@@ -37,14 +37,7 @@ def measure(dtype: str, device: str) -> dict[str, Any]:
 
 def _best(torch: Any, size: int, dtype: str, device: str) -> float:
     left, right = (torch.randn(size, size, device=device).to(getattr(torch, dtype)) for _ in range(2))
-    seconds = []
-    for _ in range(REPEATS):
-        started = time.perf_counter()
-        torch.mm(left, right)
-        if device == "cuda":
-            torch.cuda.synchronize()
-        seconds.append(time.perf_counter() - started)
-    return 2 * size**3 / min(seconds)
+    return 2 * size**3 / best_seconds(lambda: left @ right, device, REPEATS)
 
 
 if __name__ == "__main__":

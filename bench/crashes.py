@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from batchfact.config import Identity
 from batchfact.errors import BatchfactError
-from bench.facts import write_result
+from bench.facts import command_line, write_result
 
 POLL_SECONDS = 0.2
 
@@ -42,7 +42,7 @@ def measure(args: argparse.Namespace) -> None:
         kills = [_kill_midway([*command, str(folder / "out.parquet"), *words], folder) for _ in range(args.kills)]
         subprocess.run([*command, str(folder / "out.parquet"), *words], check=True)
         result = {
-            "command": "python -m bench " + " ".join(sys.argv[1:]),
+            "command": command_line("bench", sys.argv[1:]),
             "input": args.input.name,
             "paradigm": args.paradigm,
             "parts_in_the_journal_at_each_kill": kills,

@@ -23,7 +23,7 @@ from batchfact.paradigms.fold import fold_outcome
 from batchfact.progress import Progress
 from batchfact.records import DocumentGroup, Finding, Outcome, Pair, Usage
 from batchfact.source import open_source
-from bench.facts import write_result
+from bench.facts import command_line, write_result
 from bench.inputs import write_input
 
 FINDINGS = 3
@@ -48,7 +48,7 @@ def measure(args: argparse.Namespace) -> None:
         leases = [measure_leases(groups, args.workers, rows, use_ray=args.ray) for rows in args.lease_rows]
         commit_s = measure_commits(groups, folder)
     result: dict[str, Any] = {
-        "command": "python -m bench " + " ".join(sys.argv[1:]),
+        "command": command_line("bench", sys.argv[1:]),
         "rows": args.rows,
         "document_bytes": args.document_bytes,
         "workers": args.workers,

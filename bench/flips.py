@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from batchfact.config import Identity
 from batchfact.pipeline import run
 from batchfact.settings import make_config
-from bench.facts import write_result
+from bench.facts import command_line, without_place, write_result
 
 BANDS = (0.001, 0.005, 0.01, 0.02, 0.05)
 """Distances from the threshold."""
@@ -59,8 +59,11 @@ def measure(args: argparse.Namespace) -> None:
             for place, (variant, (rows, options)) in enumerate(variants.items())
         }
     result: dict[str, Any] = {
-        "command": "python -m bench " + " ".join(sys.argv[1:]),
+        "command": command_line("bench", sys.argv[1:]),
         "input": args.input.name,
+        "model": without_place(args.model),
+        "paradigm": args.paradigm,
+        "engine": args.engine,
         "rows": table.num_rows,
         "threshold": args.threshold,
         "deterministic": args.deterministic,

@@ -29,7 +29,7 @@ from batchfact.settings import make_config
 from batchfact.sink import merge
 from batchfact.source import Source
 from batchfact.text.windows import windows
-from bench.facts import write_result
+from bench.facts import command_line, write_result
 from bench.inputs import write_input
 from bench.throughput.inputs import LAYOUTS, lay_out, read_pool, write_rows
 
@@ -93,7 +93,7 @@ def measure(args: argparse.Namespace) -> None:
         config = make_config((str(path),), str(folder / "out.parquet"), options)
         prepared = preparation.prepare(config)
         result = _measure(prepared, config, args.part_rows)
-    write_result("host", {"command": "python -m bench " + " ".join(sys.argv[1:]), **result})
+    write_result("host", {"command": command_line("bench", sys.argv[1:]), **result})
     for stage in result["stages"]:
         print(f"{stage['us_a_request']:8.1f} us a request: {stage['what']}")
 

@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import pyarrow.parquet as pq
 
-from bench.facts import write_result
+from bench.facts import command_line, write_result
 from bench.inputs import PAIRS_A_DOCUMENT, fake_engine_environment, make_fake_model, write_input
 
 SAMPLE_SECONDS = 0.5
@@ -32,7 +32,7 @@ def measure(args: argparse.Namespace) -> None:
     write_result(
         f"memory-{args.group}",
         {
-            "command": "python -m bench " + " ".join(sys.argv[1:]),
+            "command": command_line("bench", sys.argv[1:]),
             "input": {"document_bytes": args.document_bytes, "pairs_a_document": PAIRS_A_DOCUMENT},
             "paradigm": args.paradigm,
             "runs": runs,

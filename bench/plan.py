@@ -16,7 +16,7 @@ from batchfact.planning import InputPlan
 from batchfact.prediction import count_tokens, find_planned_device, predict_run
 from batchfact.settings import default_model
 from batchfact.source import open_source
-from bench.facts import write_result
+from bench.facts import command_line, without_folders, without_place, write_result
 
 TOLERANCE = 0.25
 
@@ -42,14 +42,18 @@ def measure(args: argparse.Namespace) -> None:
         report = anyio.run(run, config)
     seconds = report.progress.scoring_s
     result: dict[str, Any] = {
-        "command": "python -m bench plan " + " ".join(sys.argv[2:]),
+        "command": command_line("bench", sys.argv[1:]),
         "note": args.note,
         "input": args.input.name,
-        "model": config.identity.model,
+        "model": without_place(config.identity.model),
         "rows": report.totals.rows,
         "statuses": report.totals.statuses,
         "device": device.name,
-        "ceilings": {"flops_per_s": device.flops_per_s, "bytes_per_s": device.bytes_per_s, "source": device.source},
+        "ceilings": {
+            "flops_per_s": device.flops_per_s,
+            "bytes_per_s": device.bytes_per_s,
+            "source": without_folders(device.source),
+        },
         "prefill_share": {
             "assumed": device.prefill_share,
             "reached": round(prediction.prefill.flops / (device.flops_per_s * seconds), 3),

@@ -21,7 +21,7 @@ from msgspec import Struct
 
 from batchfact.executors.leasing import LEASE_ROWS, Lease, Leasing, lease_rows
 from batchfact.records import DocumentGroup, Pair
-from bench.facts import RESULTS, write_result
+from bench.facts import RESULTS, command_line, write_result
 
 PAIRS, DOCUMENTS = 16, 4
 """A row of the simulation stands for so many pairs of so many documents, to have fewer of them."""
@@ -70,7 +70,7 @@ def measure(args: argparse.Namespace) -> None:
     lengths = read_lengths(args.input)
     runs = [{"scenario": name, **simulate(scenario, costs, lengths)} for name, scenario in scenarios()]
     result: dict[str, Any] = {
-        "command": "python -m bench " + " ".join(sys.argv[1:]),
+        "command": command_line("bench", sys.argv[1:]),
         "costs": {"us_a_lease": round(costs.lease_s * 1e6, 1), "us_a_pair": round(costs.pair_s * 1e6, 1)},
         "costs_from": args.costs.name,
         "service_times_from": args.input.name,

@@ -18,7 +18,7 @@ from batchfact.config import Identity, RunConfig, Runtime
 from batchfact.paradigms.program import Running
 from batchfact.pipeline import run
 from batchfact.records import Pair
-from bench.facts import write_result
+from bench.facts import command_line, write_result
 
 BLOCK_TOKENS = 32
 
@@ -49,7 +49,7 @@ def measure(args: argparse.Namespace) -> None:
     usage = report.totals.usage
     computed = usage.prompt - usage.cached
     result: dict[str, Any] = {
-        "command": "python -m bench " + " ".join(sys.argv[1:]),
+        "command": command_line("bench", sys.argv[1:]),
         "input": args.input.name,
         "rows": report.totals.rows,
         "statuses": report.totals.statuses,

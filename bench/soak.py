@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from batchfact.config import Identity
 from batchfact.run_log import Event, read_log
-from bench.facts import write_result
+from bench.facts import command_line, write_result
 from bench.inputs import fake_engine_environment, make_fake_model, write_input
 
 SAMPLE_SECONDS = 2.0
@@ -60,7 +60,7 @@ def measure(args: argparse.Namespace) -> None:
         rows_written = pq.ParquetFile(folder / "out.parquet").metadata.num_rows
         journal_files = len(list((folder / "out.parquet.journal").iterdir()))
     result: dict[str, Any] = {
-        "command": "python -m bench " + " ".join(sys.argv[1:]),
+        "command": command_line("bench", sys.argv[1:]),
         "engine": args.engine,
         "rows": args.rows,
         "rows_written": rows_written,
@@ -105,7 +105,7 @@ def describe(samples: Sequence[Sample], events: Sequence[Event]) -> dict[str, An
 
 def is_flat(values: Sequence[float]) -> bool:
     """Whether the last of ten values is not above the third, but for FLAT: the first two warm up caches and buffers."""
-    return values[-1] <= values[2] * FLAT or values[-1] == 0
+    return values[-1] <= values[2] * FLAT
 
 
 def _speed(commits: Sequence[tuple[float, int]], start: float, span: float) -> float:

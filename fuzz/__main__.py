@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench.facts import ROOT, write_result
+from bench.facts import ROOT, command_line, write_result
 
 CORPUS = Path(__file__).parent / "corpus"
 MAX_BYTES = 4096
@@ -52,7 +52,7 @@ def run_all(seconds: int) -> None:
     from fuzz.targets import TARGETS
 
     results = {name: run_apart(name, seconds) for name in TARGETS}
-    write_result("fuzz", {"command": "python -m fuzz " + " ".join(sys.argv[1:]), "targets": results})
+    write_result("fuzz", {"command": command_line("fuzz", sys.argv[1:]), "targets": results})
     if any(result["exit_code"] for result in results.values()):
         sys.exit(1)
 

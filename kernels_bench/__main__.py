@@ -15,7 +15,8 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from bench.facts import facts
+from bench.facts import command_line, facts
+from bench.tables import milliseconds
 from kernels_bench.kernel import MakeKernels, Place
 from kernels_bench.measuring import Floors, Row, measure_floors, rows_of
 
@@ -96,14 +97,11 @@ def as_table(rows: Sequence[Row], floors: Floors, place: Place) -> Table:
     return table
 
 
-def milliseconds(seconds: float) -> str:
-    return f"{1000 * seconds:,.3g} ms" if seconds < 0.1 else f"{1000 * seconds:,.0f} ms"
-
-
 def as_json(rows: Sequence[Row], floors: Floors, place: Place, note: str) -> dict[str, Any]:
     """The result with the facts that every result has; `batchfact plan --measured` reads device and ceilings."""
     return {
-        "command": "python -m kernels_bench " + " ".join(sys.argv[1:]),
+        "kind": "kernels",
+        "command": command_line("kernels_bench", sys.argv[1:]),
         "note": note,
         "device": place.device,
         "dtype": place.dtype,

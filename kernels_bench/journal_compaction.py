@@ -27,7 +27,8 @@ def kernels(place: Place) -> Iterator[Kernel]:
             journal.append([*outcomes[number::COMPACT_PARTS], *again])
     parts = list_parts(folder)
     read = sum(part.path.stat().st_size for part in parts)
-    cost = Cost(bytes=read, disk_bytes=read)
+    written = streamed(parts, place.folder / "streamed.parquet").stat().st_size
+    cost = Cost(bytes=read, disk_bytes=written)
     yield Kernel(
         shape=f"{len(parts)} parts, {len(outcomes):,} rows, {read / 1e6:.2f} MB",
         reference=Arm("all in memory", lambda: in_memory(parts, place.folder / "in-memory.parquet"), cost),

@@ -5,7 +5,7 @@ Prefill and decoding are bound by different things, so each gets its own floor a
     prefill FLOPs = linear(computed) + attention(attended) + head(requests)
     prefill bytes = weights once a batch + KV written + KV of shared prefixes read again
     decode  FLOPs = linear(generated) + attention(generated * context) + head(generated)
-    decode  bytes = weights once a step + KV of every sequence's context, each step
+    decode  bytes = weights once a step of each replica + KV of every sequence's context, each step
 """
 
 from __future__ import annotations
@@ -95,8 +95,10 @@ class Prediction(Struct, frozen=True, kw_only=True):
 def predict(shape: Shape, work: Work, device: Device, *, devices: int = 1) -> Prediction:
     """The roofline's time for `work` on `devices` of one kind, at the device's prefill share of its peak."""
     memory = fit_memory(shape, device, work.longest, devices=devices)
-    compute = device.prefill_share * device.flops_per_s * devices
-    bandwidth = device.bytes_per_s * devices
+    shards = memory.shards if memory else 1
+    replicas = devices // shards  # a rest of devices that holds no whole model does nothing
+    compute = device.prefill_share * device.flops_per_s * replicas * shards
+    bandwidth = device.bytes_per_s * replicas * shards
     weights, kv_token = VALUE_BYTES * shape.parameters, VALUE_BYTES * shape.kv_values
 
     prefill_flops = (
@@ -108,8 +110,8 @@ def predict(shape: Shape, work: Work, device: Device, *, devices: int = 1) -> Pr
         + shape.attention_flops(work.generated * work.context)
         + shape.head_flops(work.generated)
     )
-    kv_tokens = memory.kv_tokens * (devices // memory.shards) if memory else math.inf
-    side_by_side = max(1.0, min(MAX_SEQUENCES * devices, work.requests, kv_tokens / max(work.context, 1.0)))
+    kv_tokens = memory.kv_tokens if memory else math.inf
+    side_by_side = max(1.0, min(MAX_SEQUENCES, work.requests / replicas, kv_tokens / max(work.context, 1.0)))
     decode_bytes = weights * work.generated / side_by_side + kv_token * work.generated * work.context
     return Prediction(
         prefill=Phase(prefill_flops, prefill_flops / compute, prefill_bytes / bandwidth),

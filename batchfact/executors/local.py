@@ -45,6 +45,7 @@ async def answer(
         async with started(prepared.method, assembler, prepared.config, progress, engines) as scheduler:
             progress.engine_ready_at = time.monotonic()
             await scheduler.run(chain(first, items), outcomes)
+            await outcomes.aclose()  # the last rows are committed while the engine shuts down, not after it
 
 
 async def first_group(

@@ -16,6 +16,7 @@ from bench.throughput.running import Done
 from bench.throughput.task import ArmRecord, Calls, FindingRow
 
 MIB = 1 << 20
+AGREEMENT = ("findings", "judged_by_both", "clear_findings", "clear_agreement", "agreement", "kappa")
 OUTSIDE_LAYERS = ("embed", "lm_head", "wte", "wpe")
 """Parts of the names of weights that are looked up, or only used for a prompt's last token."""
 
@@ -102,8 +103,8 @@ def figures(
         "computed_tokens": prompt - cached if known else None,
         "cached_share": cached / prompt if known else None,
         "matrix_share": flops(record.calls, size) / scoring_s / ceiling if known else None,
-        "start_s": round(record.ready_at - done.started_at, 1),
-        "first_row_s": round(record.first_row_at - done.started_at, 1),
+        "start_s": round(record.ready_at - done.started_at - record.probe_s, 1),
+        "first_row_s": round(record.first_row_at - done.started_at - record.probe_s, 1),
         "prepare_s": round(record.prepare_s, 2),
         "output_s": None if record.output_s is None else round(record.output_s, 2),
         "engine_idle_share": None if record.idle_s is None else record.idle_s / scoring_s,
@@ -114,30 +115,27 @@ def figures(
 
 
 def agreement(record: ArmRecord, reference: ArmRecord, threshold: float) -> dict[str, Any] | None:
-    """How far an arm's findings are batchfact's, over the pairs that both had; None where they had none in common."""
+    """How far an arm's findings are batchfact's, over the pairs that both had; None where they had none in common.
+
+    `pairs_left_out` are those of the arm that batchfact has with another number of findings, or not at all.
+    """
     numbers = sorted(record.findings.keys() & reference.findings.keys())
     numbers = [each for each in numbers if len(record.findings[each]) == len(reference.findings[each])]
     if not numbers:
         return None
     mine, theirs = ([_named(row) for each in numbers for row in of.findings[each]] for of in (record, reference))
     if any(row["label"] and row["score"] is None for row in (*mine, *theirs)):
-        return _agreement_of_labels(mine, theirs)
-    compared = compare(mine, theirs, threshold)
-    return {name: compared[name] for name in ("findings", "clear_findings", "clear_agreement", "agreement", "kappa")}
+        compared = {**_agreement_of_labels(mine, theirs), "clear_findings": None, "clear_agreement": None}
+    else:
+        compared = compare(mine, theirs, threshold)
+    return {"pairs_left_out": len(record.findings) - len(numbers), **{name: compared[name] for name in AGREEMENT}}
 
 
 def _agreement_of_labels(mine: Sequence[Mapping[str, Any]], theirs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Where an arm tells labels without scores: nothing says which of them are clear."""
     scored = [{**row, "score": 1.0 if row["label"] == "consistent" else 0.0} for row in mine]
     others = [{**row, "score": 1.0 if row["label"] == "consistent" else 0.0} for row in theirs]
-    compared = compare(scored, others, 0.5)
-    return {
-        "findings": compared["findings"],
-        "clear_findings": None,
-        "clear_agreement": None,
-        "agreement": compared["agreement"],
-        "kappa": compared["kappa"],
-    }
+    return compare(scored, others, 0.5)
 
 
 def _named(row: FindingRow) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from msgspec import Struct
 from batchfact.errors import UsageError
 from batchfact.settings import parse_bytes
 from bench.ceiling import ceiling_of
-from bench.facts import RESULTS, facts, write_result
+from bench.facts import RESULTS, command_line, facts, without_folders, without_place, write_result
 from bench.tables import throughput_table
 from bench.throughput.arms import ARMS, REFERENCE
 from bench.throughput.figures import ModelSize, agreement, figures, model_size, summarise, unique_tokens
@@ -70,7 +70,7 @@ def measure(args: argparse.Namespace) -> None:
         try:
             prepared[block.input] = make_input(args, pool, block.input)
         except UsageError as error:
-            left_out[block.input] = str(error)
+            left_out[block.input] = without_folders(str(error))
     blocks = [block for block in blocks if block.input in prepared]
     if not blocks:
         raise SystemExit("; ".join(left_out.values()))
@@ -79,7 +79,7 @@ def measure(args: argparse.Namespace) -> None:
     ceiling = ceiling_of(example.dtype, args.device)
     result: dict[str, Any] = {
         "kind": "throughput",
-        "command": "python -m bench " + " ".join(sys.argv[1:]),
+        "command": command_line("bench", sys.argv[1:]),
         "settings": settings(args, example, passes),
         "ceiling": ceiling,
         "inputs": {block.input: prepared[block.input].facts for block in blocks},
@@ -96,7 +96,8 @@ def measure(args: argparse.Namespace) -> None:
         done = run_once(run_key(args, block.input, arm, turn, there, code), args.work, args.limit_s)
         if arm == REFERENCE and done.record is not None:
             references.setdefault(block.input, done.record)
-        line = line_of(done, block.input, arm, turn, there, size, ceiling["flop_per_s"])
+        of = there.subset_facts if ARMS[arm].is_slow else there.facts
+        line = line_of(done, block.input, arm, turn, of, size, ceiling["flop_per_s"])
         line["agreement"] = agreement_with(references.get(block.input), done, example)
         print(f"    {told(line)}", flush=True)
         result["runs"].append(line)
@@ -134,7 +135,9 @@ def make_input(args: argparse.Namespace, pool: Mapping[str, Sequence[str]], name
     path, subset = folder / f"{name}.parquet", folder / f"{name}-part.parquet"
     write_rows(path, rows)
     write_rows(subset, part)
-    what = f"{layout.what}; reasoning before each label" if is_reasoning else layout.what
+    what = (
+        f"{layout.what}; reasoning before each label; counted are the first requests" if is_reasoning else layout.what
+    )
     paths = {"path": path, "subset": subset}
     tasks = {each: task_of(args, name, REFERENCE, place) for each, place in paths.items()}
     return Prepared(
@@ -207,9 +210,15 @@ def shared_environment(device: str) -> dict[str, str]:
 
 
 def line_of(
-    done: Done, input_name: str, arm: str, turn: int, there: Prepared, size: ModelSize, ceiling: float
+    done: Done,
+    input_name: str,
+    arm: str,
+    turn: int,
+    of: Mapping[str, Any],
+    size: ModelSize,
+    ceiling: float,
 ) -> dict[str, Any]:
-    of = there.subset_facts if ARMS[arm].is_slow else there.facts
+    """One run's line; `of` are the facts of the rows that it got."""
     told_figures = figures(
         done,
         rows=of["pairs"],
@@ -229,7 +238,7 @@ def agreement_with(reference: ArmRecord | None, done: Done, prompts: Prompts) ->
 
 def settings(args: argparse.Namespace, prompts: Prompts, passes: int) -> dict[str, Any]:
     return {
-        "model": args.model,
+        "model": without_place(args.model),
         "paradigm": prompts.config.identity.paradigm,
         "dtype": prompts.dtype,
         "device": args.device,

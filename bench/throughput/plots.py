@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from bench.throughput.arms import REFERENCE
+
 
 def draw(result: Mapping[str, Any], path: Path) -> None:
     """Write an SVG; nothing where no arm has finished yet."""
@@ -23,7 +25,7 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
         mine = [line for line in lines if line["input"] == name][::-1]
         bars = axes.barh([line["title"] for line in mine], [line["pairs_per_s"] for line in mine])
         for bar, line in zip(bars, mine, strict=True):
-            bar.set_color("#1f6f8b" if line["ratio"] is None else "#b9c4c9")
+            bar.set_color("#1f6f8b" if line["arm"] == REFERENCE else "#b9c4c9")
         axes.bar_label(bars, fmt="%.2f", padding=3)
         axes.set_title(result["inputs"][name]["what"], loc="left", fontsize="medium")
         axes.spines[["top", "right"]].set_visible(False)

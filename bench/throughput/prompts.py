@@ -21,7 +21,7 @@ from batchfact.engines.remote_tokenizer import Conversation, RemoteTokenizer
 from batchfact.paradigms import make_paradigm
 from batchfact.paradigms.fold import judge, num_judged, over_chunks
 from batchfact.paradigms.program import Running
-from batchfact.records import Choose, Finding, Pair, Reply, Request
+from batchfact.records import Choose, Finding, Pair, Reply, Request, Segment
 from batchfact.settings import make_config
 from bench.throughput.inputs import Row, by_document, read_rows
 from bench.throughput.task import FindingRow, Task
@@ -40,12 +40,18 @@ class Prompts(Struct, frozen=True, kw_only=True):
     prepare_s: float
     dtype: str
     as_text: RemoteTokenizer | None = None
+    label_ids: dict[tuple[Segment, tuple[str, ...]], LabelIds] = msgspec.field(default_factory=dict)
+    """What `labels` has found, by the prompt's last segment and the labels."""
 
     def ids(self, request: Request) -> list[int]:
         return self.assembler.assemble(request.prompt)
 
     def labels(self, request: Choose) -> LabelIds:
-        return self.assembler.label_ids(request.prompt, request.labels)
+        """Spelled once, as batchfact and any script would: it takes milliseconds, and arms ask within their time."""
+        cue = (request.prompt[-1], request.labels)
+        if cue not in self.label_ids:
+            self.label_ids[cue] = self.assembler.label_ids(request.prompt, request.labels)
+        return self.label_ids[cue]
 
     def conversation(self, request: Request) -> Conversation:
         """The chat messages of a request whose prompts were made as text."""

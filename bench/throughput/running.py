@@ -18,7 +18,8 @@ import msgspec
 import psutil
 from msgspec import Struct
 
-from bench.facts import ROOT
+from batchfact.metadata import versions
+from bench.facts import ROOT, without_folders
 from bench.throughput.task import ArmRecord, Result, Task, encode_task
 
 SAMPLE_S = 1.0
@@ -56,11 +57,13 @@ class RunKey(Struct, frozen=True, kw_only=True):
 
 
 def code_digest() -> str:
-    """A digest of batchfact's source and of the arms, as they lie here."""
-    digest = hashlib.sha256()
-    for folder in (ROOT / "batchfact", ROOT / "bench" / "throughput" / "arms"):
-        for file in sorted(folder.rglob("*.py")):
-            digest.update(file.read_bytes())
+    """A digest of what runs in an arm's process: batchfact with its prompts, the arms, and the packages' versions."""
+    digest = hashlib.sha256(repr(sorted(versions().items())).encode())
+    here = ROOT / "bench" / "throughput"
+    shared = [here / name for name in ("prompts.py", "inputs.py", "task.py", "worker.py")]
+    files = [file for folder in (ROOT / "batchfact", here / "arms") for file in folder.rglob("*") if file.is_file()]
+    for file in sorted(each for each in (*files, *shared) if each.suffix != ".pyc"):
+        digest.update(file.read_bytes())
     return digest.hexdigest()
 
 
@@ -156,4 +159,4 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 def _last_line(log_file: Path) -> str:
     lines = [line.strip() for line in log_file.read_text(encoding="utf-8", errors="replace").splitlines()]
-    return next((line for line in reversed(lines) if line), "")[:300]
+    return without_folders(next((line for line in reversed(lines) if line), ""))[:300]

@@ -48,6 +48,7 @@ class ArmRecord(Struct, kw_only=True):
     hands. `finished_at`: the last one was. `findings` are by the number of the pair. `same_prompts` is the share of
     requests whose prompt had the ids that batchfact makes. `output_s` is what batchfact needs for its output file
     after that, which the other arms do not write. `idle_s` is how long the engine had no request at all meanwhile.
+    `probe_s` is what the arm did to find out when its engine is ready, and a user would not.
     """
 
     ready_at: float
@@ -58,6 +59,7 @@ class ArmRecord(Struct, kw_only=True):
     prepare_s: float = 0.0
     output_s: float | None = None
     idle_s: float | None = None
+    probe_s: float = 0.0
     same_prompts: float | None = None
 
 

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import bench.facts
+from bench import ablation
 from bench.throughput import measuring
 from bench.throughput.arms import ARMS
 from bench.throughput.running import Done, RunKey, run_once
@@ -58,17 +59,18 @@ def test_a_run_that_has_finished_is_taken_from_the_work_folder(tmp_path):
     assert run_once(key(tmp_path), tmp_path, limit_s=0) == kept
 
 
+def write_pairs(path: Path) -> None:
+    documents = [f"Report {number}. " + SENTENCE * 30 for number in range(4)]
+    rows = [(each, f"Summary {number} of it.") for each in documents for number in range(8)]
+    pq.write_table(pa.table({"document": [row[0] for row in rows], "summary": [row[1] for row in rows]}), path)
+
+
 @pytest.fixture
 def quick(tmp_path, monkeypatch, model_folder):
     """Runs the quick grid on a small input, with `ran` in place of the processes; gives the result."""
 
     def measure(ran, *options: str):
-        documents = [f"Report {number}. " + SENTENCE * 30 for number in range(4)]
-        rows = [(each, f"Summary {number} of it.") for each in documents for number in range(8)]
-        pq.write_table(
-            pa.table({"document": [row[0] for row in rows], "summary": [row[1] for row in rows]}),
-            tmp_path / "in.parquet",
-        )
+        write_pairs(tmp_path / "in.parquet")
         for module in (bench.facts, measuring):
             monkeypatch.setattr(module, "RESULTS", tmp_path)
         monkeypatch.setattr(bench.facts, "ROOT", tmp_path)
@@ -105,3 +107,24 @@ def test_slow_arms_get_a_part_of_the_rows_and_are_compared_by_what_those_cost(qu
     assert (lines["chat"]["pairs"], lines["minicheck"]["pairs"]) == (16, 8)
     assert lines["chat"]["ratio"] == pytest.approx(1.0)
     assert lines["minicheck"]["ratio"] == pytest.approx(2.0, rel=0.05)
+
+
+def test_an_ablation_has_a_line_for_each_setting_and_compares_with_the_first(tmp_path, monkeypatch, model_folder):
+    write_pairs(tmp_path / "in.parquet")
+    for name in ("RESULTS", "ROOT"):
+        monkeypatch.setattr(bench.facts, name, tmp_path)
+    seconds = {"none": 5.0}  # of --group none; 3 s of all others
+    monkeypatch.setattr(
+        ablation,
+        "run_once",
+        lambda run, *_: Done(status="ok", record=record(seconds.get(str(run.task.options.get("group")), 3.0))),
+    )
+    monkeypatch.setattr(ablation, "ceiling_of", lambda *_: {"flop_per_s": 1e12})
+    parser = argparse.ArgumentParser()
+    ablation.add_arguments(parser)
+    given = ["grouping", "--input", str(tmp_path / "in.parquet"), "--work", str(tmp_path / "work"), "--pairs", "16"]
+    ablation.measure(parser.parse_args([*given, "--model", str(model_folder)]))
+    result = json.loads((tmp_path / "ablation-grouping.json").read_text())
+
+    assert [line["title"] for line in result["summary"]] == ["group window", "group none", "group global"]
+    assert [line["against_first"] for line in result["summary"]] == pytest.approx([1.0, 0.5, 1.0])

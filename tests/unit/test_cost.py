@@ -150,6 +150,15 @@ def test_twice_the_devices_take_half_the_time() -> None:
     assert two.seconds == pytest.approx(one.seconds / 2)
 
 
+def test_each_replica_reads_its_own_weights_at_each_step() -> None:
+    """Twice the devices halve the requests of each, but not its steps: the weights' share of the time stays."""
+    work = Work(requests=4, computed=40, attended=100, generated=80, context=15, longest=20)
+    one, two = (predict(SMALL, work, DEVICE, devices=number) for number in (1, 2))
+
+    assert one.decode.memory_s == pytest.approx((3904 * 80 / 4 + 32 * 80 * 15) / 100)
+    assert two.decode.memory_s == pytest.approx((3904 * 80 / 2 + 32 * 80 * 15) / 200)
+
+
 def test_7b_fits_an_a100_and_70b_needs_two_of_them(tmp_path: Path) -> None:
     one = fit_memory(read_shape(write_config(tmp_path)), find_device("a100-80"), 4096, devices=8)
     large = read_shape(

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from batchfact.cost.devices import Ceilings
+from bench.tables import render
 from kernels_bench.__main__ import NAMES, as_json, as_table, kernels_of
 from kernels_bench.kernel import Arm, Cost, Kernel, MismatchError, Place, close, same
 from kernels_bench.measuring import Floors, Row, check, rows_of
@@ -76,6 +77,10 @@ def test_rows_table_and_result_say_times_floors_and_what_was_skipped(tmp_path: P
     assert result["ceilings"] == {"flops_per_s": 100.0, "bytes_per_s": 10.0, "disk_bytes_per_s": 1.0}
     assert [row["arm"] for row in result["kernels"]] == ["plain", "other", "third"]
     assert result["note"] == "alone" and "commit" in result
+    table = render(result)
+    assert "| number | one number | plain (reference) | 1,000 ms |" in table
+    assert "| number | one number | third |  | skipped: there is no such device |  |" in table
+    assert "durable writes 0 MB/s. alone\n" in table
 
 
 def test_a_ratio_is_measured_over_floor() -> None:

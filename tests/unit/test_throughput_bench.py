@@ -11,11 +11,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from batchfact.engines.base import LabelIds
 from batchfact.errors import UsageError
+from batchfact.records import Choose, Data, Template
 from bench.tables import NOTHING, fill, render
+from bench.throughput.arms.batchfact_run import TimedProgress
 from bench.throughput.figures import ModelSize, agreement, figures, flops, summarise, unique_tokens
 from bench.throughput.grid import FULL, QUICK, interleaved, target
 from bench.throughput.inputs import Layout, by_document, lay_out, read_pool, read_rows, whole_documents, write_rows
+from bench.throughput.prompts import Prompts
 from bench.throughput.running import Done, RunKey
 from bench.throughput.task import ArmRecord, Calls, FindingRow, Task, decode_task, encode_task
 
@@ -149,6 +153,13 @@ def test_figures_leave_the_start_out_and_count_only_what_was_computed():
     assert found["matrix_share"] == pytest.approx(flops([(40, 30, 1), (60, 0, 1)], SIZE) / 10 / 1e5)
 
 
+def test_what_an_arm_did_to_find_out_its_start_is_no_part_of_it():
+    done = Done(status="ok", started_at=100.0, record=msgspec.structs.replace(record(), probe_s=4.0))
+    found = figures(done, rows=5, logical_tokens=200, unique=80, size=SIZE, ceiling=1.0)
+
+    assert (found["start_s"], found["first_row_s"], found["pairs_per_s"]) == (6, 8, 0.5)
+
+
 def test_an_arm_that_tells_no_tokens_has_no_cached_share():
     found = figures(Done(status="ok", record=record()), rows=5, logical_tokens=200, unique=80, size=SIZE, ceiling=1.0)
 
@@ -194,8 +205,17 @@ def test_agreement_is_over_the_pairs_that_both_have_and_near_ones_are_apart():
     found = agreement(theirs, ours, 0.5)
 
     assert found is not None
-    assert (found["findings"], found["clear_findings"]) == (2, 1)
+    assert (found["findings"], found["clear_findings"], found["pairs_left_out"]) == (2, 1, 0)
     assert (found["clear_agreement"], found["agreement"]) == (1.0, 0.5)
+
+
+def test_pairs_with_another_number_of_findings_are_counted_as_left_out():
+    ours = record(findings={0: [("consistent", 0.9, "ok")], 1: [("consistent", 0.9, "ok")]})
+    theirs = record(findings={0: [("consistent", 0.9, "ok")], 1: [], 2: [("consistent", 0.9, "ok")]})
+    found = agreement(theirs, ours, 0.5)
+
+    assert found is not None
+    assert (found["findings"], found["pairs_left_out"]) == (1, 2)
 
 
 def test_labels_without_scores_agree_or_not_and_none_is_clear():
@@ -250,3 +270,59 @@ def test_a_kept_run_is_found_by_what_made_it_and_not_by_where_it_lies():
 
     assert key(task).name() == key(moved).name()
     assert len({key(task).name(), key(other).name(), key(task, turn=1).name()}) == 3
+
+
+def test_label_words_are_spelled_once_and_not_for_each_request():
+    """Spelling takes milliseconds, and arms do it within their time; batchfact itself does it once."""
+
+    class Counting:
+        def __init__(self) -> None:
+            self.num_spelled = 0
+
+        def label_ids(self, *_: object) -> LabelIds:
+            self.num_spelled += 1
+            return ((1,), (2,))
+
+    counting: Any = Counting()
+    prompts = Prompts(
+        config=None,  # type: ignore[arg-type]
+        method=None,  # type: ignore[arg-type]
+        assembler=counting,
+        rows=(),
+        programs=(),
+        prepare_s=0.0,
+        dtype="float32",
+    )
+    for text in ("one", "two"):
+        asked = Choose(key="", prompt=(Data(text), Template("Answer:")), labels=("yes", "no"))
+        assert prompts.labels(asked) == ((1,), (2,))
+
+    assert counting.num_spelled == 1
+
+
+def test_the_engine_is_idle_from_its_start_to_the_first_request_and_between_requests(monkeypatch):
+    progress = TimedProgress(2)
+    progress.calls, progress.answered_at, progress.committed_at = [], [], None
+    progress.idle_since, progress.idle_s = None, 0.0
+    progress.engine_ready_at = 10.0
+    clock = iter([12.0, 15.0, 16.0, 20.0])
+    monkeypatch.setattr("bench.throughput.arms.batchfact_run.time.monotonic", lambda: next(clock))
+    for step in (progress.enter_engine, progress.leave_engine, progress.enter_engine, progress.leave_engine):
+        step()
+
+    assert progress.idle_s == 2.0 + 1.0
+
+
+def test_the_first_row_is_in_the_callers_hands_when_it_is_committed(monkeypatch):
+    progress = TimedProgress(2)
+    progress.committed_at = None
+    clock = iter([7.0, 8.0, 9.0])
+    monkeypatch.setattr("bench.throughput.arms.batchfact_run.time.monotonic", lambda: next(clock))
+    progress.facts()
+    assert progress.committed_at is None
+
+    progress.statuses["ok"] += 1
+    progress.facts()
+    progress.facts()
+
+    assert progress.committed_at == 7.0

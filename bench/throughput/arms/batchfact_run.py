@@ -16,14 +16,30 @@ from batchfact.records import Usage
 from bench.throughput.prompts import config_of
 from bench.throughput.task import ArmRecord, FindingRow, Task
 
+WRITING = "writing the output"
+"""The phase of a run in which the engine is gone and the output is made."""
+
 
 class TimedProgress(Progress):
-    """A run's counters that also note every answer's tokens and time."""
+    """A run's counters that also note every answer's tokens and time, and when the first rows were in the journal."""
 
     calls: list[tuple[int, int, int]]
     answered_at: list[float]
+    committed_at: float | None
+    merging_at: float | None
     idle_since: float | None
     idle_s: float
+
+    def facts(self) -> dict[str, object]:
+        """What a run records with each commit."""
+        if self.committed_at is None and self.num_done:
+            self.committed_at = time.monotonic()
+        return super().facts()
+
+    def begin(self, phase: str) -> None:
+        super().begin(phase)
+        if phase == WRITING:
+            self.merging_at = time.monotonic()
 
     def add_tokens(self, usage: Usage) -> None:
         super().add_tokens(usage)
@@ -31,9 +47,10 @@ class TimedProgress(Progress):
         self.answered_at.append(time.monotonic())
 
     def enter_engine(self) -> None:
-        if self.idle_since is not None:
-            self.idle_s += time.monotonic() - self.idle_since
-            self.idle_since = None
+        if self.num_in_flight == 0:
+            since = self.idle_since or self.engine_ready_at
+            assert since is not None
+            self.idle_s += time.monotonic() - since
         super().enter_engine()
 
     def leave_engine(self) -> None:
@@ -50,7 +67,8 @@ def score(task: Task) -> ArmRecord:
     def watch(progress: Progress) -> None:
         progress.__class__ = TimedProgress  # the run makes its own counters; these only note more
         assert isinstance(progress, TimedProgress)
-        progress.calls, progress.answered_at, progress.idle_since, progress.idle_s = [], [], None, 0.0
+        progress.calls, progress.answered_at, progress.committed_at, progress.merging_at = [], [], None, None
+        progress.idle_since, progress.idle_s = None, 0.0
         watched.append(progress)
 
     async def score_all() -> None:
@@ -60,14 +78,15 @@ def score(task: Task) -> ArmRecord:
     written_at = time.monotonic()
     progress = watched[0]
     assert progress.engine_ready_at is not None
-    assert progress.scored_at is not None
+    assert progress.merging_at is not None
+    assert progress.committed_at is not None
     return ArmRecord(
         ready_at=progress.engine_ready_at,
-        first_row_at=progress.answered_at[0],
+        first_row_at=progress.committed_at,
         finished_at=progress.answered_at[-1],
         findings=_read_findings(output),
         calls=progress.calls,
-        output_s=written_at - progress.scored_at,
+        output_s=written_at - progress.merging_at,
         idle_s=progress.idle_s,
         same_prompts=1.0,
     )

@@ -23,6 +23,7 @@ async def _score(task: Task) -> ArmRecord:
     spec = msgspec.structs.replace(prompts.method.spec, log_file=task.folder / "engine.log")
     calls: list[tuple[int, int, int]] = []
     answered_at: list[float] = []
+    scored_at: list[float] = []
     async with prompts.method.engine.open(spec) as engine:
         ready_at = time.monotonic()
         slots = anyio.Semaphore(2 * engine.capacity.max_num_seqs)
@@ -35,6 +36,8 @@ async def _score(task: Task) -> ArmRecord:
                 answered_at.append(time.monotonic())
                 program = by_id[id(running)]
                 program.take(reply)
+                if program.findings is not None:
+                    scored_at.append(time.monotonic())
                 for each, follow_up in take_wanted([program]):
                     await slots.acquire()
                     tasks.start_soon(ask, each, follow_up, prompts.ids(follow_up))
@@ -45,7 +48,7 @@ async def _score(task: Task) -> ArmRecord:
                 tasks.start_soon(ask, running, request, ids)
     return ArmRecord(
         ready_at=ready_at,
-        first_row_at=answered_at[0],
+        first_row_at=scored_at[0],
         finished_at=answered_at[-1],
         findings=prompts.findings(),
         calls=calls,

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from batchfact.engines.tokenizer import load_tokenizer
+from batchfact.engines.tokenizer import FastTokenizer
 from batchfact.engines.vllm import choose_params, greedy_params, read_choice, read_text
 from batchfact.records import Choose, Chosen, Reply, Request, Written
 from bench.throughput.prompts import Prompts, answer_in_waves, prepare
@@ -19,9 +19,13 @@ Send = Callable[[Any, Sequence[Request], Sequence[Any]], Sequence[Any]]
 def chat(task: Task) -> ArmRecord:
     """`LLM.chat` over all conversations in file order; plain text where the model has no chat format."""
     prompts = prepare(task, as_text=True)
+    # A script has its messages as they are: reading ours back from a prompt is no part of its time.
+    first = {id(request): prompts.conversation(request) for running in prompts.programs for request in running.wanted}
 
     def send(llm: Any, requests: Sequence[Request], params: Sequence[Any]) -> Sequence[Any]:
-        conversations = [prompts.conversation(request) for request in requests]
+        conversations = [
+            first.pop(id(request)) if id(request) in first else prompts.conversation(request) for request in requests
+        ]
         if not conversations[0].messages:
             return llm.generate([each.open_turn for each in conversations], params, use_tqdm=False)
         messages = [
@@ -49,7 +53,7 @@ def _sender_of_ids(prompts: Prompts) -> Send:
     first = {id(request): prompts.ids(request) for running in prompts.programs for request in running.wanted}
 
     def send(llm: Any, requests: Sequence[Request], params: Sequence[Any]) -> Sequence[Any]:
-        ids = [first.get(id(request)) or prompts.ids(request) for request in requests]
+        ids = [first.pop(id(request)) if id(request) in first else prompts.ids(request) for request in requests]
         return llm.generate([{"prompt_token_ids": each} for each in ids], params, use_tqdm=False)
 
     return send
@@ -58,6 +62,8 @@ def _sender_of_ids(prompts: Prompts) -> Send:
 def _measure(task: Task, prompts: Prompts, send: Send, **settings: Any) -> ArmRecord:
     from vllm import LLM
 
+    tokenizer = prompts.method.tokenizer
+    assert isinstance(tokenizer, FastTokenizer)
     llm = LLM(
         model=str(prompts.method.spec.model),
         dtype=prompts.dtype,
@@ -67,7 +73,6 @@ def _measure(task: Task, prompts: Prompts, send: Send, **settings: Any) -> ArmRe
         seed=0,
         **settings,
     )
-    tokenizer = load_tokenizer(prompts.method.spec.model)
     calls: list[tuple[int, int, int]] = []
     asked: list[list[int]] = []
 

@@ -1,7 +1,7 @@
 """Ray Data LLM: a data set of chat rows through Ray's vLLM processor.
 
 Its engine starts in an actor of each execution, unseen from here. So one row is scored first, and what that takes
-counts as the start of the execution over all rows.
+counts as the start of the execution over all rows, and not once more as that of the process.
 """
 
 from __future__ import annotations
@@ -61,6 +61,7 @@ def score(task: Task) -> ArmRecord:
         findings=prompts.findings(),
         calls=calls,  # Ray tells no cached tokens
         prepare_s=prompts.prepare_s,
+        probe_s=start_s,
     )
 
 

@@ -25,6 +25,7 @@ def score(task: Task) -> ArmRecord:
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     model = AutoModelForCausalLM.from_pretrained(prompts.method.spec.model, dtype=getattr(torch, prompts.dtype))
     model = model.to(task.device).eval()
+    num_first = len(prompts.programs[0].wanted)
     calls: list[tuple[int, int, int]] = []
     answered_at: list[float] = []
 
@@ -57,7 +58,7 @@ def score(task: Task) -> ArmRecord:
         answer_in_waves(prompts.programs, answer)
     return ArmRecord(
         ready_at=ready_at,
-        first_row_at=answered_at[0],
+        first_row_at=answered_at[(num_first - 1) // BATCH],
         finished_at=answered_at[-1],
         findings=prompts.findings(),
         calls=calls,
