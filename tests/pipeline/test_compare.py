@@ -185,7 +185,7 @@ def test_a_failed_cell_is_shown_and_loses_no_other_and_goes_on_where_it_was(
 ) -> None:
     make_input(PAIRS[:10], id=range(10), label=LABELS)
     grid = f'[[grid]]\nparadigm = ["sent-nli", "summ-nli"]\nmodel = ["{cli.model}", "nowhere-7b"]'
-    experiment(grid, **{"engine-arg": {"die_after": "14"}})
+    experiment(grid, **{"engine-arg": {"die_after": "14", "die_times": "1"}})
     done = cli("compare", "experiment.toml", "--csv", code=1)
     lines = {(line["table"], line["system"], line["column"]): line for line in csv.DictReader(io.StringIO(done.stdout))}
 
