@@ -8,7 +8,7 @@ or event loop, so that the driver, a test and a simulation of 512 GPUs use the s
 - Leases of a worker that ends are suspects, without the rows that had come back. A suspect goes to a worker that holds
   nothing else. If that one ends too, the suspect is parted into sixteen, and so on, until one pair is alone.
 - A pair that ends a worker when it is alone is given up, if that worker had scored something before. A new worker is
-  given a probe first: a group that another one has scored. So a broken machine puts the blame on no pair.
+  given a probe first: a pair that another one has scored. So a broken machine puts the blame on no pair.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class _Worker:
     def __init__(self) -> None:
         self.held: dict[int, _Held] = {}
         self.is_proven = False
-        """It has finished a lease, so it is able to."""
+        """It has scored something, so it is able to."""
 
 
 class Leasing:
@@ -112,14 +112,15 @@ class Leasing:
         held = holder.held.get(lease)
         if held is None:
             return
-        held.missing.difference_update(rows)
+        back = held.missing.intersection(rows)
+        held.missing -= back
+        if back:
+            holder.is_proven = True
+            self._probe = _one_of(held.lease.groups, back)
         if held.missing:
             return
         self._unlist(worker)
         del holder.held[lease]
-        holder.is_proven = True
-        if not held.lease.is_probe:
-            self._probe = held.lease.groups[0]
         if not self._suspects and not holder.held:
             self._examiners.pop(worker, None)
         self._enlist(worker)
@@ -147,7 +148,7 @@ class Leasing:
             elif left.is_proven:
                 given_up += rest[0].pairs
             else:
-                self._suspects.append(lease)
+                self._suspects.append(self._lease(rest, is_suspect=True))
         return given_up
 
     def _lease(self, groups: Iterable[DocumentGroup], *, is_suspect: bool = False, is_probe: bool = False) -> Lease:
@@ -207,6 +208,16 @@ def _without(groups: Sequence[DocumentGroup], missing: set[int]) -> tuple[Docume
         for group in groups
     )
     return tuple(group for group in rest if group.pairs)
+
+
+def _one_of(groups: Iterable[DocumentGroup], rows: set[int]) -> DocumentGroup:
+    """The first pair that is one of these rows, as a group."""
+    return next(
+        DocumentGroup(number=group.number, pairs=(pair,))
+        for group in groups
+        for pair in group.pairs
+        if pair.row in rows
+    )
 
 
 def _parts(groups: Sequence[DocumentGroup]) -> list[tuple[DocumentGroup, ...]]:
