@@ -209,6 +209,7 @@ class Driver:
 
                     def end(reason: str) -> None:
                         reasons.append(reason)
+                        self._leasing.retire(number)
                         calls.cancel_scope.cancel()
 
                     calls.start_soon(self._watch, number, worker, end)

@@ -68,6 +68,7 @@ class _Worker:
         self.held: dict[int, _Held] = {}
         self.is_proven = False
         """It has scored something, so it is able to."""
+        self.is_retired = False
 
 
 class Leasing:
@@ -130,10 +131,15 @@ class Leasing:
         held = self._workers[worker].held.get(lease)
         return held is not None and held.lease.is_probe
 
-    def leave(self, worker: int) -> tuple[Pair, ...]:
-        """A worker has ended, with all that it held. Gives the pairs that are given up: they ended it alone."""
+    def retire(self, worker: int) -> None:
+        """A worker is about to leave: it gets no more, since what it never received would be blamed for its end."""
         self._unlist(worker)
         self._examiners.pop(worker, None)
+        self._workers[worker].is_retired = True
+
+    def leave(self, worker: int) -> tuple[Pair, ...]:
+        """A worker has ended, with all that it held. Gives the pairs that are given up: they ended it alone."""
+        self.retire(worker)
         left = self._workers.pop(worker)
         given_up: tuple[Pair, ...] = ()
         for held in left.held.values():
@@ -178,8 +184,9 @@ class Leasing:
 
     def _recruit(self) -> None:
         """Have enough workers that take no fresh leases any more, so that they come to hold nothing."""
-        wanted = min(len(self._suspects), -(-len(self._workers) // EXAMINERS))
-        others = itertools.chain(*map(list, self._free), list(self._workers))
+        able = [number for number, worker in self._workers.items() if not worker.is_retired]
+        wanted = min(len(self._suspects), -(-len(able) // EXAMINERS))
+        others = itertools.chain(*map(list, self._free), able)
         while len(self._examiners) < wanted:
             number = next(each for each in others if each not in self._examiners)
             self._unlist(number)
@@ -196,8 +203,9 @@ class Leasing:
             workers.pop(number, None)
 
     def _enlist(self, number: int) -> None:
-        num_held = len(self._workers[number].held)
-        if number not in self._examiners and num_held < HELD:
+        worker = self._workers[number]
+        num_held = len(worker.held)
+        if number not in self._examiners and not worker.is_retired and num_held < HELD:
             self._free[num_held][number] = None
 
 

@@ -171,6 +171,21 @@ def test_a_worker_that_ends_on_a_probe_loses_nothing_and_blames_nobody() -> None
     assert [lease.rows for _, lease in given(leasing)] == [{100}]
 
 
+def test_a_worker_that_is_about_to_leave_gets_no_more_so_no_pair_is_blamed_that_it_never_received() -> None:
+    leasing, found = with_workers(2, 6)
+    leasing.leave(1)
+    for worker, lease in found:
+        if worker == 0:
+            finish(leasing, worker, lease)
+    ((worker, suspect),) = given(leasing)
+    leasing.retire(worker)
+    finish(leasing, worker, suspect)
+
+    assert given(leasing) == [], "two suspects of one pair each wait for a worker that lives"
+    assert not leasing.wants_more
+    assert replaced(leasing, worker)[0][1].is_probe
+
+
 def test_suspects_are_taken_by_another_worker_where_theirs_never_comes_back() -> None:
     leasing, found = with_workers(2, 6)
     leasing.leave(1)
