@@ -98,14 +98,16 @@ class Driver:
 
         Raises: RunFailedError when no worker is left; UsageError where none can start.
         """
-        async with anyio.create_task_group() as tasks:
-            for number in self._progress.workers:
-                tasks.start_soon(self._keep_up, number)
-            tasks.start_soon(self._record_workers)
-            await self._feed(items)
-            await self._is_finished.wait()
-            tasks.cancel_scope.cancel()
-        self._record_rows()
+        try:
+            async with anyio.create_task_group() as tasks:
+                for number in self._progress.workers:
+                    tasks.start_soon(self._keep_up, number)
+                tasks.start_soon(self._record_workers)
+                await self._feed(items)
+                await self._is_finished.wait()
+                tasks.cancel_scope.cancel()
+        finally:
+            self._record_rows()
 
     # Leases
 
