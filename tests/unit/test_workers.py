@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import anyio
+import pyarrow as pa
 import pytest
 
 from batchfact import preparation
+from batchfact.api import texts_of
 from batchfact.config import Identity, RunConfig, Runtime
 from batchfact.errors import RunFailedError, UsageError
+from batchfact.executors import driver as driver_module
 from batchfact.executors.driver import Driver, Limits, NoRoomError, WorkerEndedError
+from batchfact.executors.messages import Delivery, Look, decode_groups, encode
 from batchfact.executors.ray import Actor
-from batchfact.executors.worker import Assignment, Worker, assign
+from batchfact.executors.worker import Assignment, Ready, Worker, assign
 from batchfact.progress import Progress
-from batchfact.records import Outcome
+from batchfact.records import DocumentGroup, Outcome, Pair
 
 pytestmark = pytest.mark.anyio
 
@@ -45,6 +51,13 @@ def test_two_workers_in_the_temporary_folder_do_not_share_a_log(
 
     assert all(log is not None and log.parent.parent == tmp_path for log in logs)
     assert logs[0] != logs[1]
+
+
+def test_a_column_without_text_is_a_usage_error_and_no_crash_in_a_worker() -> None:
+    table = pa.table({"document": ["text", None], "summary": [0, 1]})
+
+    with pytest.raises(UsageError, match="'summary' must hold text or null, got int"):
+        texts_of(table, RunConfig(inputs=(), output=""))
 
 
 class RayTaskError(Exception):
@@ -75,6 +88,56 @@ async def test_what_fails_on_one_machine_ends_its_worker_and_not_the_run(
     handle = SimpleNamespace(look=SimpleNamespace(remote=fail))
     with pytest.raises(error, match=told):
         await Actor(RAY, handle).look()
+
+
+class EchoWorker:
+    """Scores each row as ok at once, or stands still: then it answers nothing at all."""
+
+    ready = Ready("here", 1)
+
+    def __init__(self, *, stands_still: bool) -> None:
+        self.stands_still = stands_still
+
+    async def score(self, lease: int, groups: bytes) -> bytes:
+        await self._live()
+        pairs = [pair for group in decode_groups(groups) for pair in group.pairs]
+        return encode(Delivery(lease, tuple(Outcome(row=pair.row, text_hash=pair.text_hash) for pair in pairs)))
+
+    async def look(self) -> bytes:
+        await self._live()
+        return encode(Look((), 0, 0, 0, ()))
+
+    async def _live(self) -> None:
+        if self.stands_still:
+            await anyio.sleep_forever()
+
+
+async def test_a_worker_whose_process_stands_still_is_replaced_and_its_rows_are_asked_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(driver_module, "LOOK_S", 0.01)
+    num_starts = 0
+
+    @asynccontextmanager
+    async def launch(number: int) -> AsyncIterator[EchoWorker]:
+        nonlocal num_starts
+        num_starts += 1
+        yield EchoWorker(stands_still=num_starts == 1)
+
+    async def groups() -> AsyncIterator[DocumentGroup]:
+        for row in range(5):
+            pair = Pair(row=row, document=f"d{row}", summary="s", document_hash=row, text_hash=row)
+            yield DocumentGroup(number=row, pairs=(pair,))
+
+    progress = Progress(5)
+    send, receive = anyio.create_memory_object_stream[Outcome](8)
+    with anyio.fail_after(60), receive:
+        with send:
+            await Driver(launch, 1, send, progress, Limits(silence_s=0.05)).run(groups())
+        rows = [outcome.row async for outcome in receive]
+
+    assert sorted(rows) == list(range(5))
+    assert progress.warnings == ["worker 0 is replaced: it gave no sign of life for 0 s"]
 
 
 async def test_rows_by_worker_are_written_down_when_a_run_fails_too() -> None:
