@@ -16,7 +16,7 @@ import pytest
 from batchfact import preparation
 from batchfact.api import texts_of
 from batchfact.config import Identity, RunConfig, Runtime
-from batchfact.errors import RunFailedError, UsageError
+from batchfact.errors import RunFailedError, UsageError, root_cause
 from batchfact.executors import driver as driver_module
 from batchfact.executors.driver import Driver, Limits, NoRoomError, WorkerEndedError
 from batchfact.executors.messages import Delivery, Look, decode_groups, encode
@@ -124,20 +124,65 @@ async def test_a_worker_whose_process_stands_still_is_replaced_and_its_rows_are_
         num_starts += 1
         yield EchoWorker(stands_still=num_starts == 1)
 
-    async def groups() -> AsyncIterator[DocumentGroup]:
-        for row in range(5):
-            pair = Pair(row=row, document=f"d{row}", summary="s", document_hash=row, text_hash=row)
-            yield DocumentGroup(number=row, pairs=(pair,))
-
     progress = Progress(5)
     send, receive = anyio.create_memory_object_stream[Outcome](8)
     with anyio.fail_after(60), receive:
         with send:
-            await Driver(launch, 1, send, progress, Limits(silence_s=0.05)).run(groups())
+            await Driver(launch, 1, send, progress, Limits(silence_s=0.05)).run(_groups(5))
         rows = [outcome.row async for outcome in receive]
 
     assert sorted(rows) == list(range(5))
     assert progress.warnings == ["worker 0 is replaced: it gave no sign of life for 0 s"]
+
+
+async def test_a_worker_that_fails_before_any_other_is_up_is_started_again_once_one_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else a passing fault at the start would cost its GPU for the whole run."""
+    monkeypatch.setattr(driver_module, "MAX_PAUSE_S", 0.0)
+    has_failed, is_back = anyio.Event(), anyio.Event()
+
+    @asynccontextmanager
+    async def launch(number: int) -> AsyncIterator[EchoWorker]:
+        if number == 0 and not has_failed.is_set():
+            has_failed.set()
+            raise RunFailedError("the GPU's memory is not free yet")
+        await has_failed.wait()
+        if number == 0:
+            is_back.set()
+        yield EchoWorker(stands_still=False)
+
+    async def groups() -> AsyncIterator[DocumentGroup]:
+        await is_back.wait()
+        async for group in _groups(1):
+            yield group
+
+    progress = Progress(1)
+    send, receive = anyio.create_memory_object_stream[Outcome](8)
+    with anyio.fail_after(60), receive, send:
+        await Driver(launch, 2, send, progress, Limits()).run(groups())
+        assert receive.receive_nowait().row == 0
+
+    assert "worker 0 did not start: the GPU's memory is not free yet" in progress.warnings[0]
+
+
+async def test_workers_of_which_one_has_no_room_and_the_other_does_not_start_end_the_run() -> None:
+    has_failed = anyio.Event()
+
+    @asynccontextmanager
+    async def launch(number: int) -> AsyncIterator[EchoWorker]:
+        if number == 0:
+            has_failed.set()
+            raise RunFailedError("the engine did not start")
+        await has_failed.wait()
+        raise NoRoomError("no GPU")
+        yield EchoWorker(stands_still=True)
+
+    send, receive = anyio.create_memory_object_stream[Outcome](8)
+    with anyio.fail_after(60), receive, send, pytest.raises(BaseExceptionGroup) as caught:
+        await Driver(launch, 2, send, Progress(1), Limits()).run(_groups(1))
+
+    assert "no GPU; no worker is left" in str(root_cause(caught.value))
 
 
 async def test_rows_by_worker_are_written_down_when_a_run_fails_too() -> None:
@@ -149,11 +194,13 @@ async def test_rows_by_worker_are_written_down_when_a_run_fails_too() -> None:
     def launch(number: int) -> Any:
         raise NoRoomError("no GPU")
 
-    async def nothing() -> Any:
-        return
-        yield
-
     with send, receive, pytest.raises(BaseExceptionGroup):
-        await Driver(launch, 1, send, progress, Limits()).run(nothing())
+        await Driver(launch, 1, send, progress, Limits()).run(_groups(0))
 
     assert ("workers", {"worker_rows": {"0": 0}}) in events
+
+
+async def _groups(num_rows: int) -> AsyncIterator[DocumentGroup]:
+    for row in range(num_rows):
+        pair = Pair(row=row, document=f"d{row}", summary="s", document_hash=row, text_hash=row)
+        yield DocumentGroup(number=row, pairs=(pair,))
