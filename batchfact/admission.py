@@ -20,8 +20,6 @@ from batchfact.engines.base import Capacity
 
 KV_SHARE = 0.85
 """Share of the KV cache that admission fills; the rest is for partly filled blocks and for the engine's own slack."""
-
-
 RECENT_DOCUMENTS = 4096
 """So many documents keep their replica; of older ones a replica's cache holds nothing any more."""
 

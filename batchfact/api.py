@@ -229,9 +229,16 @@ def _score_table(table: pa.Table, options: dict[str, Any]) -> pa.Table:
 
 
 def texts_of(table: pa.Table, config: RunConfig) -> list[Texts]:
-    """The documents and summaries of a table."""
-    columns = [config.identity.document_column, config.identity.summary_column]
-    return list(zip(*(table.column(name).to_pylist() for name in columns), strict=True))
+    """The documents and summaries of a table.
+
+    Raises: UsageError for a column that holds anything but text or null.
+    """
+    names = (config.identity.document_column, config.identity.summary_column)
+    columns = [table.column(name).to_pylist() for name in names]
+    for name, column in zip(names, columns, strict=True):
+        if kinds := {type(each).__name__ for each in column} - {"str", "NoneType"}:
+            raise UsageError(f"the column {name!r} must hold text or null, got {', '.join(sorted(kinds))}")
+    return list(zip(*columns, strict=True))
 
 
 def with_verdicts(table: pa.Table, outcomes: Sequence[Outcome], config: RunConfig) -> pa.Table:

@@ -45,7 +45,7 @@ class EngineLender:
         wanted = (factory, msgspec.structs.replace(spec, log_file=log_file))
         if self._engine is None or self._engine.is_given_up or self._held != wanted:
             await self.close()
-            if self._held != wanted:
+            if self._held != wanted:  # else the same objects again: an engine may remember by them what has happened
                 self._held = wanted
             self._engine = await self._tasks.start(self._keep, *self._held, progress, limits)
         else:

@@ -207,6 +207,7 @@ class _JobArray:
 
     def __init__(self, shards: list[_ShardJournal], journals: list[Journal]) -> None:
         self.folder = shards[0].folder.parent
+        self._shards = [each.shard for each in shards]
         self._journals = journals
         if sum(journal.num_parts for journal in journals) > MAX_COUNT:
             for journal in journals:
@@ -222,21 +223,26 @@ class _JobArray:
 
     def outcomes(self) -> Iterator[Outcome]:
         """Raises: RunFailedError where a row is on two shards."""
-        before = -1
-        for outcome in heapq.merge(*(journal.outcomes() for journal in self._journals), key=lambda each: each.row):
+        before, its_shard = -1, self._shards[0]
+        rows = heapq.merge(*map(_of_shard, self._shards, self._journals), key=lambda each: each[1].row)
+        for shard, outcome in rows:
             if outcome.row == before:
                 raise RunFailedError(
-                    f"row {before} is on two shards: its document was edited between their runs; run the shards again "
-                    "with --restart"
+                    f"row {before} is on two shards, {its_shard} and {shard}: its document was edited between their "
+                    "runs; run these two again with --restart"
                 )
-            before = outcome.row
+            before, its_shard = outcome.row, shard
             yield outcome
+
+
+def _of_shard(shard: JobShard, journal: Journal) -> Iterator[tuple[JobShard, Outcome]]:
+    return ((shard, outcome) for outcome in journal.outcomes())
 
 
 def _refuse_unfinished(source: Source, limit: int | None, shards: list[_ShardJournal], journals: list[Journal]) -> None:
     """Raises: UsageError where rows are missing, with the shards that lack them."""
-    num_rows = min(source.num_rows, limit or source.num_rows)
-    if sum(journal.num_rows for journal in journals) >= num_rows:
+    num_rows = source.num_rows if limit is None else min(source.num_rows, limit)
+    if sum(_num_done(journal, limit) for journal in journals) >= num_rows:
         return
     lacking = []
     for each, journal in zip(shards, journals, strict=True):
@@ -244,6 +250,13 @@ def _refuse_unfinished(source: Source, limit: int | None, shards: list[_ShardJou
         if num_missing:
             lacking.append(f"{each.shard} lacks {num_missing:,} rows")
     raise UsageError(f"not all shards are finished: {', '.join(lacking)}; run them again as before, then merge")
+
+
+def _num_done(journal: Journal, limit: int | None) -> int:
+    """Finished rows, without those beyond the limit, of a run with a larger one."""
+    if limit is None:
+        return journal.num_rows
+    return sum(1 for row, _ in journal.committed() if row < limit)
 
 
 def _rows_of(shard: JobShard, source: Source, num_rows: int) -> Iterator[Pair | Rejected]:

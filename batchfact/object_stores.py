@@ -38,7 +38,7 @@ def open_store(uri: str) -> tuple[pafs.FileSystem, str]:
     Raises: UsageError where no file system answers to it, and for a URI with a password or key: run.json, logs and the
         output's metadata hold URIs as they are.
     """
-    parts = urlsplit(uri)
+    parts = urlsplit(uri, allow_fragments=False)  # a key may hold a #
     if parts.password is not None or (parts.scheme == "s3" and parts.username is not None):
         raise UsageError(
             f"a {parts.scheme}:// URI holds a key or password, which would be written into logs and metadata; leave it "
@@ -114,12 +114,19 @@ def publish(local: Path, filesystem: pafs.FileSystem, path: str) -> None:
     """Make a finished local file or folder appear in a store; what was under its name is replaced.
 
     An object shows when its last byte is there, so a file is whole or not there; a folder's files show one after the
-    other.
+    other, and those of a former output that it does not have go last, so that a failure deletes nothing.
     Raises: OSError where the store fails.
     """
-    if local.is_dir() and filesystem.get_file_info(path).type != pafs.FileType.NotFound:
-        filesystem.delete_dir_contents(path)
     if filesystem.type_name not in _FLAT:
         filesystem.create_dir(posixpath.dirname(path))
     local_files: Any = pafs.LocalFileSystem()
     pafs.copy_files(str(local), path, source_filesystem=local_files, destination_filesystem=filesystem)
+    if local.is_dir():
+        _delete_others(filesystem, path, {each.relative_to(local).as_posix() for each in local.rglob("*")})
+
+
+def _delete_others(filesystem: pafs.FileSystem, folder: str, names: set[str]) -> None:
+    """Delete the folder's files that have other names than these, which are paths below it."""
+    for info in filesystem.get_file_info(pafs.FileSelector(folder, recursive=True)):
+        if info.type == pafs.FileType.File and posixpath.relpath(info.path, folder) not in names:
+            filesystem.delete_file(info.path)

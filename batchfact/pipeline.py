@@ -186,6 +186,8 @@ def _items(prepared: Prepared, journal: Journal, progress: Progress, stopping: S
     def rows_of_run() -> Iterator[Pair | Rejected]:
         nonlocal num_rows
         for row in prepared.source.pairs(stop=runtime.limit):
+            if stopping.was_stopped:  # also while rows are passed over that are finished, or another shard's
+                return
             if runtime.shard is None or runtime.shard.holds(row.document_hash):
                 num_rows += 1
                 yield row
@@ -193,12 +195,11 @@ def _items(prepared: Prepared, journal: Journal, progress: Progress, stopping: S
     def rows_to_ask() -> Iterator[Pair | Rejected]:
         num_asked = 0
         for row in pending(rows_of_run(), journal.committed(prepared.is_retried)):
-            if stopping.was_stopped:
-                return
             num_asked += 1
             progress.num_resumed = num_rows - num_asked
             yield row
-        progress.num_rows, progress.num_resumed = num_rows, num_rows - num_asked
+        if not stopping.was_stopped:
+            progress.num_rows, progress.num_resumed = num_rows, num_rows - num_asked
 
     return group_pairs(
         rows_to_ask(),
@@ -279,10 +280,15 @@ def _merge(prepared: Prepared, journal: Journal, progress: Progress, stopping: S
 
 
 def _tally(prepared: Prepared, journal: Journal, progress: Progress, stopping: Stopping) -> Totals:
-    """What is in the journal of a job shard, whose output `merge` writes once all shards are there."""
+    """What is in the journal of a job shard, whose output `merge` writes once all shards are there.
+
+    Rows beyond --limit, of a run with a larger one, do not count.
+    """
     progress.begin("counting the finished rows")
+    limit = prepared.config.runtime.limit
     totals = Totals()
-    for part in tally(journal.outcomes(), prepared.config.fold):
+    outcomes = itertools.takewhile(lambda outcome: limit is None or outcome.row < limit, journal.outcomes())
+    for part in tally(outcomes, prepared.config.fold):
         totals += part
         if stopping.was_stopped:
             raise InterruptedRunError(journal.folder, progress.num_done)

@@ -375,7 +375,7 @@ def _model_name(identity: Identity, entry: ModelEntry | None) -> str:
     """The model as an identity names it: a folder by its last part, so that it may be moved."""
     if entry is None:
         return identity.model
-    return Path(entry.name).name if Path(entry.name).is_dir() else entry.name
+    return Path(entry.name).absolute().name if Path(entry.name).is_dir() else entry.name
 
 
 def _sampling_notes(identity: Identity, *, reasoning: bool) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from batchfact.api import check_columns, config_of, groups_of, texts_of, with_ve
 from batchfact.errors import UsageError
 from batchfact.executors.ray import default_gpus
 from batchfact.executors.ray_cluster import import_ray
-from batchfact.executors.worker import Assignment, Worker
+from batchfact.executors.worker import Assignment, Worker, assign
 from batchfact.records import DocumentGroup
 from batchfact.scheduler import rejected_outcome
 from batchfact.source import rows_of
@@ -55,7 +55,7 @@ def score_dataset(
     schema = dataset.schema()
     check_columns([] if schema is None else schema.names, config)
     method = preparation.prepare_method(config, log_file=None, compiles=config.runtime.compile == "on")
-    assignment = Assignment(config=config, compiles=method.spec.compile, shown=method.shown, identity=method.identity)
+    assignment = assign(config, method)
     gpus = default_gpus(method, config.runtime) if gpus_per_worker is None else gpus_per_worker
     return dataset.map_batches(
         DatasetWorker,

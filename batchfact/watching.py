@@ -15,7 +15,7 @@ import msgspec
 import pyarrow as pa
 from msgspec import Struct
 
-from batchfact.errors import UsageError
+from batchfact.errors import RunFailedError, UsageError
 from batchfact.journal_merging import merge_parts
 from batchfact.journal_parts import Part, list_parts, open_batches
 from batchfact.run_file import read_run
@@ -42,9 +42,13 @@ class WorkerStatus(Struct, frozen=True, kw_only=True):
 
 
 class JobStatus(Struct, frozen=True, kw_only=True):
-    """A job's state; rows are those of the whole job, over all its runs. None is what the log does not tell."""
+    """A job's state; rows are those of the whole job, over all its runs. None is what the log does not tell.
+
+    Of a job shard, `rows` is an estimate until it is finished.
+    """
 
     journal: str
+    shard: str | None = None
     output: str | None
     state: State
     phase: str | None = None
@@ -71,11 +75,12 @@ def job_status(folder: Path) -> JobStatus:
     kept = read_run(folder)
     if kept is None:
         raise UsageError(f"there is no journal in {folder}; batchfact run makes it, --journal names another folder")
-    rows_done, damage = count_rows(folder)
+    rows_done, damage = count_rows(folder, kept.runtime.get("limit"))
     output = kept.runtime.get("output")
     return summarise(
         read_log(folder),
         journal=str(folder),
+        shard=kept.identity.get("shard"),
         output=output if isinstance(output, str) else None,
         rows_done=rows_done,
         is_going_on=is_held(folder),
@@ -102,8 +107,8 @@ def array_status(folder: Path) -> ArrayStatus | None:
     shards = {}
     for each in shard_folders(folder):
         kept = read_run(each)
-        if kept is not None:
-            shards[parse_shard(kept.identity.get("shard"))] = job_status(each)
+        if kept is not None and "shard" in kept.identity:
+            shards[parse_shard(kept.identity["shard"])] = job_status(each)
     if not shards:
         return None
     counts = {shard.count for shard in shards}
@@ -127,6 +132,7 @@ def summarise(
     events: Iterable[Event],
     *,
     journal: str,
+    shard: str | None = None,
     output: str | None,
     rows_done: int,
     is_going_on: bool | None,
@@ -156,11 +162,12 @@ def summarise(
         run.take(event)
     statuses.update(run.latest.statuses)
     labels.update(run.latest.labels)
-    rows = run.started.rows
     rate = run.rate()
     state = _state(run, is_going_on=is_going_on)
+    rows = rows_done if shard is not None and state == "finished" else run.started.rows
     return JobStatus(
         journal=journal,
+        shard=shard,
         output=output,
         state=state,
         phase=run.phase if state == "running" else None,
@@ -178,7 +185,10 @@ def summarise(
         exit_code=run.ended.exit_code,
         message=run.ended.message or None,
         warnings=(*damage, *run.warnings[-MAX_MESSAGES:]),
-        workers=tuple(run.workers[number] for number in sorted(run.workers)),
+        workers=tuple(
+            msgspec.structs.replace(worker, is_up=worker.is_up and state in ("running", "unknown"))
+            for _, worker in sorted(run.workers.items())
+        ),
     )
 
 
@@ -246,17 +256,22 @@ def _state(run: _Run, *, is_going_on: bool | None) -> State:
     return {0: "finished", 130: "stopped"}.get(code, "failed")  # type: ignore[return-value]  # both are States
 
 
-def count_rows(folder: Path) -> tuple[int, tuple[str, ...]]:
-    """Rows in the journal's whole parts, each once, and what is wrong with the others."""
+def count_rows(folder: Path, limit: int | None = None) -> tuple[int, tuple[str, ...]]:
+    """Rows in the journal's whole parts, each once, and what is wrong with the others.
+
+    Args:
+        limit: only the first so many rows of the input; an earlier run may have scored more.
+    Raises: RunFailedError where a part that could be opened cannot be read.
+    """
     for _ in range(TRIES - 1):
         try:
-            return _count_rows(list_parts(folder))
-        except FileNotFoundError:
+            return _count_rows(list_parts(folder), limit)
+        except (FileNotFoundError, RunFailedError):  # the latter where another machine has deleted an open file
             continue
-    return _count_rows(list_parts(folder))
+    return _count_rows(list_parts(folder), limit)
 
 
-def _count_rows(parts: list[Part]) -> tuple[int, tuple[str, ...]]:
+def _count_rows(parts: list[Part], limit: int | None) -> tuple[int, tuple[str, ...]]:
     opened, damage = [], []
     for part in parts:
         try:
@@ -267,4 +282,5 @@ def _count_rows(parts: list[Part]) -> tuple[int, tuple[str, ...]]:
             damage.append(
                 f"{part.path.name} cannot be read ({str(error).splitlines()[0]}); its rows will be done again"
             )
-    return sum(batch.num_rows for batch in merge_parts(opened)), tuple(damage)
+    rows = (batch.column(0).to_numpy() for batch in merge_parts(opened))
+    return sum(len(each) if limit is None else int((each < limit).sum()) for each in rows), tuple(damage)

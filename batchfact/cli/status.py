@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,7 +9,7 @@ import typer
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from batchfact.watching import ArrayStatus, JobStatus, WorkerStatus
+    from batchfact.watching import ArrayStatus, JobStatus
 
 
 def status(
@@ -46,11 +45,10 @@ def _array_table(output: str, array: ArrayStatus) -> Table:
     for name in ("shard", "state", "rows done", "rows/s", "ETA", "message"):
         table.add_column(name, header_style="dim")
     for shard, status in array.shards.items():
-        is_known = status.state == "finished" or status.rows is None
         table.add_row(
             shard,
             status.state + (f" ({status.phase})" if status.phase else ""),
-            f"{status.rows_done:,}" + ("" if is_known else f" of about {status.rows:,}"),
+            _rows_done(status),
             f"{status.rows_per_s:,.2f}" if status.rows_per_s is not None else "",
             duration(status.eta_s) if status.eta_s is not None else "",
             status.message or "",
@@ -70,8 +68,7 @@ def _job_table(output: str, found: JobStatus) -> Table:
     table.add_column(style="dim")
     table.add_column()
     table.add_row("state", found.state + (f" ({found.phase})" if found.phase else ""))
-    total = "" if found.rows is None else f" of {found.rows:,} ({found.rows_done / max(found.rows, 1):.1%})"
-    table.add_row("rows done", f"{found.rows_done:,}{total}")
+    table.add_row("rows done", _rows_done(found))
     if found.rows_per_s is not None:
         table.add_row("rows/s", f"{found.rows_per_s:,.2f}")
     if found.eta_s is not None:
@@ -82,7 +79,7 @@ def _job_table(output: str, found: JobStatus) -> Table:
         table.add_row("engine started again", f"{found.engine_restarts:,}")
     if found.requests_given_up:
         table.add_row("requests that ended the engine", f"{found.requests_given_up:,}")
-    _add_workers(table, found.workers)
+    _add_workers(table, found)
     table.add_row("runs", f"{found.runs:,}")
     if found.started:
         table.add_row("last run began", found.started)
@@ -96,11 +93,21 @@ def _job_table(output: str, found: JobStatus) -> Table:
     return table
 
 
-def _add_workers(table: Table, workers: Sequence[WorkerStatus]) -> None:
-    """How many there are, and each with its rows and machine."""
-    if workers:
-        table.add_row("workers up", f"{sum(each.is_up for each in workers)} of {len(workers)}")
-    for each in workers:
+def _rows_done(status: JobStatus) -> str:
+    """With the rows that there are, of which a shard knows about how many until it is finished."""
+    if status.rows is None:
+        return f"{status.rows_done:,}"
+    if status.shard is not None:
+        return f"{status.rows_done:,}" + ("" if status.state == "finished" else f" of about {status.rows:,}")
+    return f"{status.rows_done:,} of {status.rows:,} ({status.rows_done / max(status.rows, 1):.1%})"
+
+
+def _add_workers(table: Table, status: JobStatus) -> None:
+    """Each with its rows and machine, and of a run that goes on how many are up."""
+    is_running = status.state == "running"
+    if status.workers and is_running:
+        table.add_row("workers up", f"{sum(each.is_up for each in status.workers)} of {len(status.workers)}")
+    for each in status.workers:
         again = f", started again {each.restarts:,} times" if each.restarts else ""
-        where = (each.host or "not started yet") if each.is_up or not each.host else f"{each.host}, down"
+        where = (each.host or "not started") + (", down" if each.host and is_running and not each.is_up else "")
         table.add_row(f"worker {each.worker}", f"{each.rows:,} rows, {where}{again}")

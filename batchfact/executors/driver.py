@@ -87,6 +87,8 @@ class Driver:
         self._leasing = Leasing()
         self._inboxes: dict[int, MemoryObjectSendStream[Lease]] = {}
         self._num_left = num_workers
+        self._num_waiting = 0
+        self._first_ready = anyio.Event()
         self._rows_leased = 0
         self._is_fed = False
         self._more_wanted = anyio.Event()
@@ -98,14 +100,16 @@ class Driver:
 
         Raises: RunFailedError when no worker is left; UsageError where none can start.
         """
-        async with anyio.create_task_group() as tasks:
-            for number in self._progress.workers:
-                tasks.start_soon(self._keep_up, number)
-            tasks.start_soon(self._record_workers)
-            await self._feed(items)
-            await self._is_finished.wait()
-            tasks.cancel_scope.cancel()
-        self._record_rows()
+        try:
+            async with anyio.create_task_group() as tasks:
+                for number in self._progress.workers:
+                    tasks.start_soon(self._keep_up, number)
+                tasks.start_soon(self._record_workers)
+                await self._feed(items)
+                await self._is_finished.wait()
+                tasks.cancel_scope.cancel()
+        finally:
+            self._record_rows()
 
     # Leases
 
@@ -169,9 +173,8 @@ class Driver:
                 return
             except RunFailedError as error:
                 reason = str(error)
-                if self._progress.engine_ready_at is None:  # nothing says that it would start at all
-                    self._drop(reason)
-                    return
+                if not self._first_ready.is_set():
+                    await self._wait_for_first(number, reason)
             has_worked = counts.rows > rows_before
             num_failures = 1 if has_worked else num_failures + 1
             if num_failures > self._limits.max_restarts:
@@ -184,17 +187,32 @@ class Driver:
             self._progress.record("engine_restarting", worker=number, restart=num_failures, pause_s=pause_s)
             await anyio.sleep(pause_s)
 
+    async def _wait_for_first(self, number: int, reason: str) -> None:
+        """A worker failed to start before any other has: whether it ever would, the others' starts tell.
+
+        Raises: RunFailedError when all have failed.
+        """
+        self._num_waiting += 1
+        self._refuse_none(reason)
+        self._progress.warn(f"worker {number} did not start: {reason}; it is started again once another one is up")
+        await self._first_ready.wait()
+        self._num_waiting -= 1
+
     def _drop(self, reason: str) -> None:
         """Go on with one worker less.
 
         Raises: RunFailedError when it was the last.
         """
         self._num_left -= 1
-        if self._num_left == 0:
+        self._refuse_none(reason)
+        self._progress.warn(f"{reason}; the run goes on with {self._num_left} workers")
+
+    def _refuse_none(self, reason: str) -> None:
+        """Raises: RunFailedError where no worker is left that is up, starting, or known to start."""
+        if self._num_left == 0 or (self._num_left == self._num_waiting and not self._first_ready.is_set()):
             raise RunFailedError(
                 f"{reason}; no worker is left. Finished rows are kept: run the same command again to go on from there"
             )
-        self._progress.warn(f"{reason}; the run goes on with {self._num_left} workers")
 
     async def _serve(self, number: int, worker: RemoteWorker) -> str:
         """Give it leases until it ends; gives the reason."""
@@ -209,6 +227,7 @@ class Driver:
 
                     def end(reason: str) -> None:
                         reasons.append(reason)
+                        self._leasing.retire(number)
                         calls.cancel_scope.cancel()
 
                     calls.start_soon(self._watch, number, worker, end)
@@ -228,7 +247,8 @@ class Driver:
 
     def _begin(self, number: int, worker: RemoteWorker) -> None:
         progress, counts = self._progress, self._progress.workers[number]
-        if progress.engine_ready_at is None:
+        if not self._first_ready.is_set():
+            self._first_ready.set()
             progress.engine_ready_at = time.monotonic()
             progress.begin("scoring")
         counts.host, counts.is_up = worker.ready.host, True

@@ -8,7 +8,7 @@ or event loop, so that the driver, a test and a simulation of 512 GPUs use the s
 - Leases of a worker that ends are suspects, without the rows that had come back. A suspect goes to a worker that holds
   nothing else. If that one ends too, the suspect is parted into sixteen, and so on, until one pair is alone.
 - A pair that ends a worker when it is alone is given up, if that worker had scored something before. A new worker is
-  given a probe first: a group that another one has scored. So a broken machine puts the blame on no pair.
+  given a probe first: a pair that another one has scored. So a broken machine puts the blame on no pair.
 """
 
 from __future__ import annotations
@@ -67,7 +67,8 @@ class _Worker:
     def __init__(self) -> None:
         self.held: dict[int, _Held] = {}
         self.is_proven = False
-        """It has finished a lease, so it is able to."""
+        """It has scored something, so it is able to."""
+        self.is_retired = False
 
 
 class Leasing:
@@ -112,14 +113,15 @@ class Leasing:
         held = holder.held.get(lease)
         if held is None:
             return
-        held.missing.difference_update(rows)
+        back = held.missing.intersection(rows)
+        held.missing -= back
+        if back:
+            holder.is_proven = True
+            self._probe = _one_of(held.lease.groups, back)
         if held.missing:
             return
         self._unlist(worker)
         del holder.held[lease]
-        holder.is_proven = True
-        if not held.lease.is_probe:
-            self._probe = held.lease.groups[0]
         if not self._suspects and not holder.held:
             self._examiners.pop(worker, None)
         self._enlist(worker)
@@ -129,10 +131,15 @@ class Leasing:
         held = self._workers[worker].held.get(lease)
         return held is not None and held.lease.is_probe
 
-    def leave(self, worker: int) -> tuple[Pair, ...]:
-        """A worker has ended, with all that it held. Gives the pairs that are given up: they ended it alone."""
+    def retire(self, worker: int) -> None:
+        """A worker is about to leave: it gets no more, since what it never received would be blamed for its end."""
         self._unlist(worker)
         self._examiners.pop(worker, None)
+        self._workers[worker].is_retired = True
+
+    def leave(self, worker: int) -> tuple[Pair, ...]:
+        """A worker has ended, with all that it held. Gives the pairs that are given up: they ended it alone."""
+        self.retire(worker)
         left = self._workers.pop(worker)
         given_up: tuple[Pair, ...] = ()
         for held in left.held.values():
@@ -147,7 +154,7 @@ class Leasing:
             elif left.is_proven:
                 given_up += rest[0].pairs
             else:
-                self._suspects.append(lease)
+                self._suspects.append(self._lease(rest, is_suspect=True))
         return given_up
 
     def _lease(self, groups: Iterable[DocumentGroup], *, is_suspect: bool = False, is_probe: bool = False) -> Lease:
@@ -177,8 +184,9 @@ class Leasing:
 
     def _recruit(self) -> None:
         """Have enough workers that take no fresh leases any more, so that they come to hold nothing."""
-        wanted = min(len(self._suspects), -(-len(self._workers) // EXAMINERS))
-        others = itertools.chain(*map(list, self._free), list(self._workers))
+        able = [number for number, worker in self._workers.items() if not worker.is_retired]
+        wanted = min(len(self._suspects), -(-len(able) // EXAMINERS))
+        others = itertools.chain(*map(list, self._free), able)
         while len(self._examiners) < wanted:
             number = next(each for each in others if each not in self._examiners)
             self._unlist(number)
@@ -195,8 +203,9 @@ class Leasing:
             workers.pop(number, None)
 
     def _enlist(self, number: int) -> None:
-        num_held = len(self._workers[number].held)
-        if number not in self._examiners and num_held < HELD:
+        worker = self._workers[number]
+        num_held = len(worker.held)
+        if number not in self._examiners and not worker.is_retired and num_held < HELD:
             self._free[num_held][number] = None
 
 
@@ -207,6 +216,16 @@ def _without(groups: Sequence[DocumentGroup], missing: set[int]) -> tuple[Docume
         for group in groups
     )
     return tuple(group for group in rest if group.pairs)
+
+
+def _one_of(groups: Iterable[DocumentGroup], rows: set[int]) -> DocumentGroup:
+    """The first pair that is one of these rows, as a group."""
+    return next(
+        DocumentGroup(number=group.number, pairs=(pair,))
+        for group in groups
+        for pair in group.pairs
+        if pair.row in rows
+    )
 
 
 def _parts(groups: Sequence[DocumentGroup]) -> list[tuple[DocumentGroup, ...]]:

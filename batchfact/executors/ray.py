@@ -20,7 +20,7 @@ from batchfact.errors import RunFailedError, UsageError
 from batchfact.executors.driver import Driver, Limits, NoRoomError, WorkerEndedError
 from batchfact.executors.local import Item, chain, first_group
 from batchfact.executors.ray_cluster import Cluster, connected, import_ray
-from batchfact.executors.worker import Assignment, Ready, Worker
+from batchfact.executors.worker import Ready, Worker, assign
 from batchfact.preparation import Method, Prepared
 from batchfact.progress import Progress
 from batchfact.records import Outcome
@@ -77,13 +77,7 @@ class Launcher:
     def __init__(self, cluster: Cluster, prepared: Prepared) -> None:
         self._cluster = cluster
         self._wait_s = prepared.config.runtime.worker_wait_seconds
-        self._assignment = Assignment(
-            config=prepared.config,
-            compiles=prepared.method.spec.compile,
-            shown=prepared.method.shown,
-            identity=prepared.method.identity,
-            log_folder=prepared.journal.absolute(),
-        )
+        self._assignment = assign(prepared.config, prepared.method, prepared.journal.absolute())
         self._places: dict[int, Any] = {}
 
     @asynccontextmanager
@@ -167,7 +161,11 @@ class Actor:
         self._ray.kill(self._handle)
 
     async def _ask(self, answer: Awaitable[T]) -> T:
-        """Raises: UsageError as the worker raised it; WorkerEndedError where it is gone, or has given its engine up."""
+        """The answer of a call.
+
+        Raises: UsageError as the worker raised it; WorkerEndedError where it is gone, has given its engine up, or its
+            machine has no disk or memory left: another one may do.
+        """
         try:
             return await answer
         except self._ray.exceptions.RayTaskError as error:
@@ -176,6 +174,8 @@ class Actor:
                 raise UsageError(str(cause)) from error
             if isinstance(cause, RunFailedError):
                 raise WorkerEndedError(str(cause)) from error
+            if isinstance(cause, OSError | MemoryError):
+                raise WorkerEndedError(f"{type(cause).__name__}: {cause}") from error
             raise
         except self._ray.exceptions.RayError as error:
             raise WorkerEndedError(" ".join(_reasons(str(error)))) from error

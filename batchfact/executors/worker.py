@@ -26,6 +26,7 @@ from batchfact.demonstrations import Shown
 from batchfact.errors import UsageError, root_cause
 from batchfact.executors import local
 from batchfact.executors.messages import Delivery, Look, decode_groups, encode
+from batchfact.models import registered
 from batchfact.progress import Progress
 from batchfact.records import DocumentGroup, Outcome
 from batchfact.run_file import differences
@@ -35,7 +36,7 @@ STREAM_BUFFER = 8
 
 
 class Assignment(Struct, frozen=True, kw_only=True):
-    """What a worker scores with. It must find the same on its machine: `identity` is as the driver found it."""
+    """What a worker scores with, from `assign`. It must find the same on its machine: `identity` is the driver's."""
 
     config: RunConfig
     compiles: bool = False
@@ -44,6 +45,20 @@ class Assignment(Struct, frozen=True, kw_only=True):
     version: str = __version__
     log_folder: Path | None = None
     """Where the engine's log goes, if the worker's machine has this folder."""
+
+
+def assign(config: RunConfig, method: preparation.Method, log_folder: Path | None = None) -> Assignment:
+    """What workers score with, whichever folder they run in: a model's folder is named from the root."""
+    identity = config.identity
+    if method.entry is not None and Path(identity.model).is_dir() and registered(identity.model) is None:
+        identity = msgspec.structs.replace(identity, model=preparation.absolute(identity.model))
+    return Assignment(
+        config=msgspec.structs.replace(config, identity=identity),
+        compiles=method.spec.compile,
+        shown=method.shown,
+        identity=method.identity,
+        log_folder=log_folder,
+    )
 
 
 class Ready(Struct, frozen=True):
@@ -154,7 +169,8 @@ class Worker:
             return None
         folder = given.log_folder
         if folder is None or not os.access(folder, os.W_OK):
-            folder = Path(tempfile.gettempdir())
+            # One of its own: a name that others could guess may be another user's file.
+            folder = Path(tempfile.mkdtemp(prefix="batchfact-"))
         return folder / f"engine-{self._number}.log"
 
     async def _keep_engine(self) -> None:

@@ -84,7 +84,10 @@ def folder_of(index: int, count: int) -> str:
 
 
 def described(path: Path) -> dict[str, Any]:
+    """What an output says of its making, without how long it took."""
     found: dict[str, Any] = json.loads(pq.read_schema(path).metadata[b"batchfact"])
+    took = found.pop("throughput")
+    assert took["rows"] > 0
     return found
 
 
@@ -236,6 +239,23 @@ def test_an_array_of_the_first_rows_is_merged_as_such(jobs: Jobs, make_input: An
     assert "shard 1/2 was run with --limit 25 and shard 2/2 without" in jobs.refusal(JOURNALS, source, "out.parquet")
 
 
+def test_rows_of_a_run_with_a_larger_limit_do_not_hide_that_a_shard_lacks_some(jobs: Jobs, make_input: Any) -> None:
+    source = make_input(PAIRS)
+    jobs.run(source, shard="1/2")
+    few = jobs.run(source, shard="1/2", limit=25).totals.rows
+    with jobs.journal(1, 2) as journal:
+        assert few < 25 <= journal.num_rows
+    jobs.run(source, shard="2/2", limit=25)
+    with jobs.journal(2, 2) as journal:
+        rest = list(journal.outcomes())[:-1]
+        (part,) = journal.folder.glob("part-*")
+        part.unlink()
+    with jobs.journal(2, 2) as journal:
+        journal.append(rest)
+
+    assert "not all shards are finished: 2/2 lacks 1 rows" in jobs.refusal(JOURNALS, source, "out.parquet")
+
+
 def test_many_parts_are_merged_with_few_files_open(jobs: Jobs, finished: Path, tmp_path: Path) -> None:
     """Parts of one append each, as many kills leave them."""
     for index in (1, 2):
@@ -319,7 +339,7 @@ def test_a_row_on_two_shards_is_refused(jobs: Jobs, finished: Path, tmp_path: Pa
     with jobs.journal(1, 2) as one, jobs.journal(2, 2) as other:
         stray = next(one.outcomes())
         other.append([msgspec.structs.replace(stray, text_hash=1)])
-    with pytest.raises(RunFailedError, match=f"row {stray.row} is on two shards"):
+    with pytest.raises(RunFailedError, match=f"row {stray.row} is on two shards, 1/2 and 2/2:"):
         jobs.merge(JOURNALS, finished, "out.parquet")
 
     assert not (tmp_path / "out.parquet").exists()

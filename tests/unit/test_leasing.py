@@ -93,9 +93,28 @@ def test_what_a_worker_held_when_it_ended_is_given_out_again_one_lease_at_a_time
 def test_rows_that_had_come_back_are_not_asked_again() -> None:
     leasing, ((_, lease),) = with_workers(1, 1, num_pairs=4)
     leasing.receive(0, lease.number, [0, 2])
-    ((_, again),) = replaced(leasing, 0)
+    finish(leasing, *replaced(leasing, 0)[0])
+    ((_, again),) = given(leasing)
 
     assert again.rows == {1, 3}
+
+
+def test_the_last_row_of_the_only_lease_is_given_up_where_the_others_come_back_before_it_ends_the_worker() -> None:
+    """No lease is ever finished; a row that came back is not asked again for all that."""
+    leasing, _ = with_workers(1, 1, num_pairs=3)
+    ((_, suspect),) = replaced(leasing, 0)
+    leasing.receive(0, suspect.number, [0, 1])
+
+    assert [pair.row for pair in leasing.leave(0)] == [2], "the worker had scored something"
+    assert leasing.is_idle
+
+
+def test_a_probe_is_one_pair() -> None:
+    leasing, found = with_workers(2, 2, num_pairs=5)
+    leasing.receive(0, found[0][1].number, [3])
+    ((_, probe),) = replaced(leasing, 1)
+
+    assert (probe.is_probe, probe.rows) == (True, {3})
 
 
 def test_a_suspect_that_ends_a_second_worker_is_parted() -> None:
@@ -150,6 +169,21 @@ def test_a_worker_that_ends_on_a_probe_loses_nothing_and_blames_nobody() -> None
     finish(leasing, 1, probe)
 
     assert [lease.rows for _, lease in given(leasing)] == [{100}]
+
+
+def test_a_worker_that_is_about_to_leave_gets_no_more_so_no_pair_is_blamed_that_it_never_received() -> None:
+    leasing, found = with_workers(2, 6)
+    leasing.leave(1)
+    for worker, lease in found:
+        if worker == 0:
+            finish(leasing, worker, lease)
+    ((worker, suspect),) = given(leasing)
+    leasing.retire(worker)
+    finish(leasing, worker, suspect)
+
+    assert given(leasing) == [], "two suspects of one pair each wait for a worker that lives"
+    assert not leasing.wants_more
+    assert replaced(leasing, worker)[0][1].is_probe
 
 
 def test_suspects_are_taken_by_another_worker_where_theirs_never_comes_back() -> None:

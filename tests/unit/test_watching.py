@@ -4,11 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from batchfact.cli.status import _rows_done
 from batchfact.errors import UsageError
 from batchfact.journal import Journal
 from batchfact.records import Outcome
 from batchfact.run_log import Event
-from batchfact.watching import JobStatus, count_rows, job_status, summarise
+from batchfact.watching import JobStatus, array_status, count_rows, job_status, summarise
 
 
 def started(rows: int = 100) -> Event:
@@ -87,6 +88,36 @@ def test_counts_are_those_of_all_runs() -> None:
     assert found.statuses == {"ok": 7, "refused": 1}
     assert found.labels == {"consistent": 8}
     assert (found.runs, found.engine_restarts, found.warnings) == (2, 2, ("careful",))
+
+
+def test_no_worker_is_up_once_its_run_has_ended() -> None:
+    events = [started(), Event(event="engine_ready", worker=0, host="a"), ended(130)]
+
+    assert [worker.is_up for worker in summary(events[:2], is_going_on=True).workers] == [True]
+    assert [worker.is_up for worker in summary(events).workers] == [False]
+    assert [worker.is_up for worker in summary(events[:2]).workers] == [False], "killed"
+
+
+def test_a_finished_shard_has_as_many_rows_as_it_has_done_whatever_was_estimated() -> None:
+    facts = {"journal": "j", "shard": "1/2", "output": "o", "rows_done": 53}
+    running = summarise([started(50)], is_going_on=True, **facts)  # type: ignore[arg-type]  # of several types
+    finished = summarise([started(50), ended(0)], is_going_on=False, **facts)  # type: ignore[arg-type]
+
+    assert (running.rows, finished.rows) == (50, 53)
+    assert (_rows_done(running), _rows_done(finished)) == ("53 of about 50", "53")
+
+
+def test_rows_beyond_the_limit_of_the_last_run_do_not_count(tmp_path: Path) -> None:
+    with Journal.open(tmp_path, {}, {}, {"limit": 4}) as journal:
+        journal.append([Outcome(row=row, text_hash=row) for row in range(10)])
+
+    assert job_status(tmp_path).rows_done == 4
+
+
+def test_a_folder_that_is_only_named_as_a_shard_is_none(tmp_path: Path) -> None:
+    Journal.open(tmp_path / "shard-1-of-2", {}, {}, {}).close()
+
+    assert array_status(tmp_path) is None
 
 
 def test_a_folder_without_a_journal_is_a_usage_error(tmp_path: Path) -> None:
