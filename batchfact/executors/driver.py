@@ -86,6 +86,8 @@ class Driver:
         self._limits = limits
         self._leasing = Leasing()
         self._inboxes: dict[int, MemoryObjectSendStream[Lease]] = {}
+        self._answered: dict[int, set[int]] = {}
+        """Leases whose last outcomes each worker has sent; some may be on their way still, in a `Look`."""
         self._num_left = num_workers
         self._num_waiting = 0
         self._first_ready = anyio.Event()
@@ -221,7 +223,7 @@ class Driver:
         send, inbox = anyio.create_memory_object_stream[Lease](HELD)
         try:
             with send, inbox:
-                self._inboxes[number] = send
+                self._inboxes[number], self._answered[number] = send, set()
                 self._leasing.join(number)
                 async with anyio.create_task_group() as calls:
 
@@ -235,7 +237,7 @@ class Driver:
                     async for lease in inbox:
                         calls.start_soon(self._score, number, worker, lease, end)
         finally:
-            del self._inboxes[number]
+            del self._inboxes[number], self._answered[number]
             counts = self._progress.workers[number]
             counts.is_up, counts.num_in_flight = False, 0
             given_up = self._leasing.leave(number)
@@ -262,11 +264,13 @@ class Driver:
             end(str(error))
             return
         await self._deliver(number, decode_delivery(reply))
+        self._answered[number].add(lease.number)
 
     async def _watch(self, number: int, worker: RemoteWorker, end: Callable[[str], None]) -> None:
         """Ask the worker how it does, as long as it answers."""
         while True:
             await anyio.sleep(LOOK_S)
+            answered, self._answered[number] = self._answered[number], set()
             look: Look | None = None
             try:
                 with anyio.move_on_after(self._limits.silence_s):
@@ -280,6 +284,9 @@ class Driver:
             self._note_look(number, look)
             for delivery in look.deliveries:
                 await self._deliver(number, delivery)
+            if lacking := [lease for lease in answered if self._leasing.holds(number, lease)]:
+                end(f"it ended lease {lacking[0]} without all of its rows")
+                return
 
     def _note_look(self, number: int, look: Look) -> None:
         """Count what happened within the worker since the last look."""

@@ -126,6 +126,10 @@ class Leasing:
             self._examiners.pop(worker, None)
         self._enlist(worker)
 
+    def holds(self, worker: int, lease: int) -> bool:
+        """Whether rows of this lease are missing still."""
+        return lease in self._workers[worker].held
+
     def is_probe(self, worker: int, lease: int) -> bool:
         """Whether a lease's outcomes are there already; one that is finished was none."""
         held = self._workers[worker].held.get(lease)

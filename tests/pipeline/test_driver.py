@@ -15,7 +15,7 @@ from batchfact.config import Identity, RunConfig, Runtime
 from batchfact.errors import RunFailedError, UsageError, root_cause
 from batchfact.executors import driver as driver_module
 from batchfact.executors.driver import Driver, Limits, NoRoomError, WorkerEndedError
-from batchfact.executors.messages import decode_groups
+from batchfact.executors.messages import Delivery, decode_delivery, decode_groups, encode
 from batchfact.executors.worker import Assignment, Ready, Worker
 from batchfact.progress import Progress
 from batchfact.records import DocumentGroup, Outcome, Rejected
@@ -27,17 +27,24 @@ PAIRS[10] = ("", "Rejected.")
 
 
 class LocalWorker:
-    """A real worker without a process. Leases with a fatal text end it; so does the lease of number `end_on`."""
+    """A real worker without a process. Leases with a fatal text end it; so does the lease of number `end_on`. Of the
+    lease `lossy_on` it forgets a row.
+    """
 
-    def __init__(self, worker: Worker, ready: Ready, *, fatal: str | None, end_on: int | None) -> None:
-        self.worker, self.ready, self.fatal, self.end_on = worker, ready, fatal, end_on
+    def __init__(
+        self, worker: Worker, ready: Ready, *, fatal: str | None, end_on: int | None, lossy_on: int | None
+    ) -> None:
+        self.worker, self.ready, self.fatal, self.end_on, self.lossy_on = worker, ready, fatal, end_on, lossy_on
         self.is_dead = anyio.Event()
 
     async def score(self, lease: int, groups: bytes) -> bytes:
         texts = [pair.summary for group in decode_groups(groups) for pair in group.pairs]
         if lease == self.end_on or any(self.fatal in text for text in texts if self.fatal):
             self.is_dead.set()
-        return await self._alive(lambda: self.worker.score(lease, groups))
+        reply = await self._alive(lambda: self.worker.score(lease, groups))
+        if lease == self.lossy_on and (outcomes := decode_delivery(reply).outcomes):
+            return encode(Delivery(lease, outcomes[1:]))
+        return reply
 
     async def look(self) -> bytes:
         return await self._alive(self.worker.look)
@@ -62,6 +69,7 @@ def score(fake_model: Path, make_groups: Any) -> Score:
         *,
         fatal: str | None = None,
         end_on: int | None = None,
+        lossy_on: int | None = None,
         start_fails: Callable[[int, int], Exception | None] = lambda number, start: None,
         max_restarts: int = 10,
         pairs: Any = PAIRS,
@@ -80,7 +88,7 @@ def score(fake_model: Path, make_groups: Any) -> Score:
                 raise error
             worker = Worker(Assignment(config=config, log_folder=fake_model), number)
             try:
-                yield LocalWorker(worker, await worker.start(), fatal=fatal, end_on=end_on)
+                yield LocalWorker(worker, await worker.start(), fatal=fatal, end_on=end_on, lossy_on=lossy_on)
             finally:
                 with anyio.CancelScope(shield=True):
                     await worker.stop()
@@ -132,6 +140,14 @@ async def test_a_worker_that_ends_by_itself_costs_no_row(score: Score, num_worke
     assert found == whole
     assert (progress.num_restarts, progress.num_given_up) == (1, 0)
     assert [warning for warning in progress.warnings if "is replaced: its process was killed" in warning]
+
+
+async def test_a_worker_that_forgets_a_row_is_replaced_and_the_row_asked_again(score: Score, quick_looks: None) -> None:
+    whole, _ = await score(1)
+    found, progress = await score(lossy_on=1, latency_s="0.05")
+
+    assert found == whole
+    assert [warning for warning in progress.warnings if "ended lease 1 without all of its rows" in warning]
 
 
 @pytest.mark.parametrize("num_workers", [1, 2])
