@@ -78,9 +78,10 @@ def _read(path: Path, paradigm: Paradigm, teacher: str, wanted: frozenset[Texts]
             if not identity["reasoning"]:
                 raise UsageError(f"the teacher {teacher}: {path} has no reasoning; score it with --reasoning")
             texts = [identity["document_column"], identity["summary_column"]]
-            if absent := [name for name in texts if name not in parquet.schema_arrow.names]:
+            columns = [*texts, f"{prefix}label", f"{prefix}findings"]
+            if absent := [name for name in columns if name not in parquet.schema_arrow.names]:
                 raise UsageError(f"the teacher {teacher}: {path} lacks the column {absent[0]!r}; keep it in the output")
-            for batch in parquet.iter_batches(1024, columns=[*texts, f"{prefix}label", f"{prefix}findings"]):
+            for batch in parquet.iter_batches(1024, columns=columns):
                 for row in batch.to_pylist():
                     key = ((row[texts[0]] or "").strip(), (row[texts[1]] or "").strip())
                     if key in wanted:

@@ -15,7 +15,7 @@ import anyio
 from anyio.streams.memory import MemoryObjectSendStream
 from msgspec import Struct
 
-from batchfact.errors import EngineDiedError, RunFailedError
+from batchfact.errors import EngineDiedError, RunFailedError, UsageError
 from batchfact.executors.leasing import HELD, LEASE_CHARACTERS, Lease, Leasing, lease_rows
 from batchfact.executors.messages import Delivery, Look, decode_delivery, decode_look, encode_groups
 from batchfact.executors.worker import Ready
@@ -172,6 +172,11 @@ class Driver:
                     reason = await self._serve(number, worker)
             except NoRoomError as error:
                 self._drop(str(error))
+                return
+            except UsageError as error:
+                if not self._first_ready.is_set():
+                    raise
+                self._drop(f"worker {number} cannot be replaced: {error}")
                 return
             except RunFailedError as error:
                 reason = str(error)

@@ -194,6 +194,17 @@ async def test_what_a_worker_without_a_successor_held_goes_to_the_others(score: 
     assert found == whole
 
 
+async def test_a_machine_that_would_not_score_as_the_others_is_left_out(score: Score, no_pause: None) -> None:
+    def other_version(number: int, start: int) -> Exception | None:
+        return UsageError("node7 has batchfact 0.0.1") if start > 2 else None
+
+    whole, _ = await score(1)
+    found, progress = await score(2, end_on=2, start_fails=other_version, latency_s="0.05")
+
+    assert found == whole
+    assert [each for each in progress.warnings if "cannot be replaced: node7 has batchfact 0.0.1; the run goes" in each]
+
+
 async def test_an_engine_that_dies_within_a_worker_is_started_again_there(score: Score, quick_looks: None) -> None:
     found, progress = await score(2, die_after="20", die_times="1", latency_s="0.02", max_num_seqs="1")
 
