@@ -24,7 +24,7 @@ COMPACT_PARTS = 8
 SCHEMA = pa.schema([("row", pa.int64()), ("text_hash", pa.uint64()), ("payload", pa.large_binary())])
 
 _KEY_BATCH_ROWS = 65_536
-_PAYLOAD_BATCH_ROWS = 256
+_PAYLOAD_BATCH_ROWS = 4096
 _PAYLOAD_BATCH_BYTES = 1 << 20
 _GROUP_BYTES = 4 << 20
 _READ_BUFFER_BYTES = 256 << 10
@@ -143,14 +143,17 @@ def batch_rows(file: pq.ParquetFile) -> int:
 
 
 def crowded(parts: list[Part]) -> list[Part]:
-    """The newest parts up to a level that has enough of them to be merged; of the lowest such level."""
-    for level in sorted({part.level for part in parts}):
-        num_trailing = 0
-        while num_trailing < len(parts) and parts[-1 - num_trailing].level <= level:
-            num_trailing += 1
-        if num_trailing >= COMPACT_PARTS:
-            return parts[-num_trailing:]
-    return []
+    """Neighbouring parts of one level that are enough to be merged; of the lowest such level.
+
+    Newer parts of lower levels are left alone: with them, a large old part would be written again every few appends. A
+    small part before a large one, as after a resume, counts as that one's level, so that none stays behind.
+    """
+    runs: dict[int, list[Part]] = {}
+    level = 0
+    for part in reversed(parts):
+        level = max(level, part.level)
+        runs.setdefault(level, []).append(part)
+    return next((run[::-1] for _, run in sorted(runs.items()) if len(run) >= COMPACT_PARTS), [])
 
 
 def _fault(part: Part) -> str:

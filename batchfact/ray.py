@@ -77,6 +77,8 @@ class DatasetWorker:
         self._numbers = count()
         self._starting = asyncio.Lock()
         self._is_started = False
+        # Ray Data asks for this thread's event loop next. Ray takes uvloop where it is there, which makes none unasked.
+        asyncio.set_event_loop(asyncio.new_event_loop())
 
     async def __call__(self, table: pa.Table) -> AsyncIterator[pa.Table]:
         async with self._starting:

@@ -48,11 +48,13 @@ def teacher_output(path: Path, rows: list[dict[str, Any]], paradigm: str, *, rea
     """What `batchfact run` writes, as far as a teacher's reader looks: (document, summary, label, findings)."""
     made = {
         "identity": {
+            "model": "teacher-70b",
             "paradigm": paradigm,
             "reasoning": reasoning,
             "document_column": "document",
             "summary_column": "summary",
         },
+        "fold": {"threshold": 0.5},
         "columns": {"column_prefix": "batchfact_"},
     }
     table = pa.Table.from_pylist(rows).replace_schema_metadata({"batchfact": json.dumps(made)})

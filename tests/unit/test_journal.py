@@ -13,7 +13,7 @@ import pytest
 from batchfact import journal as module
 from batchfact.errors import RunFailedError, UsageError
 from batchfact.journal import COMPACT_PARTS, Journal, default_folder, pending, read_run
-from batchfact.journal_parts import batch_rows, list_parts, open_part, write_part
+from batchfact.journal_parts import Part, batch_rows, crowded, list_parts, make_part, open_part, write_part
 from batchfact.records import Finding, Outcome, Span, Usage
 from batchfact.source import rows_of
 
@@ -419,6 +419,28 @@ def test_compaction_keeps_the_newest_of_each_row(folder):
         journal.compact_if_needed()
         assert num_parts(journal) == 1
         assert list(journal.committed()) == [(row, row) for row in range(COMPACT_PARTS)]
+
+
+def test_a_row_is_written_again_once_for_each_power_of_eight_appends(tmp_path):
+    parts: list[Part] = []
+    num_written = most_parts = 0
+    for number in range(4096):
+        parts.append(make_part(tmp_path, number, number))
+        while old := crowded(parts):
+            num_written += old[-1].last - old[0].first + 1
+            start = parts.index(old[0])
+            parts[start : start + len(old)] = [make_part(tmp_path, old[0].first, old[-1].last)]
+        most_parts = max(most_parts, len(parts))
+    assert num_written == 4096 * 4
+    assert most_parts <= (COMPACT_PARTS - 1) * 4
+
+
+def test_small_parts_before_large_ones_do_not_stay(tmp_path):
+    small = [make_part(tmp_path, number, number) for number in range(7)]
+    large = make_part(tmp_path, 7, 20)
+    after = make_part(tmp_path, 21, 21)
+    assert crowded([*small, large, after]) == [*small, large]
+    assert crowded([*small[:6], large, after]) == []
 
 
 def test_appends_go_on_while_compaction_runs(folder, monkeypatch):

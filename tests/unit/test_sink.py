@@ -202,7 +202,7 @@ def test_all_input_columns_keep_values_types_order_and_metadata(folder):
         assert read_out.schema.field(field.name).equals(field, check_metadata=True), field.name
         assert read_out[field.name].to_pylist() == read_in[field.name].to_pylist()
     metadata = read_out.schema.metadata
-    assert metadata[b"owner"] == b"me" and json.loads(metadata[b"batchfact"]) == {"run": 1}
+    assert metadata[b"owner"] == b"me" and json.loads(metadata[b"batchfact"]) == {"run": 1, "first_row": 0}
 
 
 def test_a_pandas_index_survives(folder):
