@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import setuptools  # noqa: F401  (torch imports it, and refuses where something imported distutils before it)
 
 FAKE_ENGINE = Path(__file__).parent / "fake_engine"
 sys.path.insert(0, str(FAKE_ENGINE))
