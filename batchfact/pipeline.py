@@ -91,7 +91,6 @@ async def run(
         try:
             async with stopping.listening():
                 await _score(prepared, journal, progress, stopping, engines)
-                progress.begin("writing the output")
                 finish = _merge if config.runtime.shard is None else _tally
                 totals = await anyio.to_thread.run_sync(finish, prepared, journal, progress, stopping)
         except BaseExceptionGroup as group:

@@ -85,8 +85,11 @@ def refuse_change(folder: Path, was: RunFile, wanted: RunFile) -> None:
 
 
 def differences(was: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
-    """The first settings in which two sections differ, as words; empty where they do not."""
-    found = list(itertools.islice(_differences(dict(was), dict(wanted), ""), _MAX_DIFFERENCES + 1))
+    """The first settings in which two sections differ, as words; empty where they do not.
+
+    They are compared as JSON has them: a tuple does not differ from a list.
+    """
+    found = list(itertools.islice(_differences(_plain(was), _plain(wanted)), _MAX_DIFFERENCES + 1))
     more = ["and more"] if len(found) > _MAX_DIFFERENCES else []
     return "; ".join(found[:_MAX_DIFFERENCES] + more)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import platform
@@ -26,8 +27,26 @@ MEASURED = (":/", ":(top,exclude)bench/results", ":(top,exclude)*.md")
 
 
 def command_line(module: str, words: Sequence[str]) -> str:
-    """The command of a result, `python -m MODULE WORDS`, with no path of this machine in it."""
-    return shlex.join(["python", "-m", module, *map(without_place, words)])
+    """The command of a result, `python -m MODULE WORDS`, with no path of this machine in it.
+
+    All files of one kind in a folder are told as the pattern that a shell made them of.
+    """
+    told: list[str] = []
+    for folder, same in itertools.groupby(words, _folder_of):
+        run = list(same)
+        kind = Path(run[0]).suffix
+        is_all = folder is not None and {Path(word).resolve() for word in run} == set(folder.glob(f"*{kind}"))
+        told += (
+            [f"{without_place(str(folder))}/*{kind}"]
+            if len(run) > 1 and is_all
+            else map(shlex.quote, map(without_place, run))
+        )
+    return " ".join(["python -m", module, *told])
+
+
+def _folder_of(word: str) -> Path | None:
+    """Where a file lies; None for a word that names none."""
+    return Path(word).resolve().parent if word and os.path.isfile(word) else None  # noqa: PTH113  # as above
 
 
 def without_place(word: str) -> str:

@@ -82,11 +82,12 @@ def synthesize(inputs: Sequence[Path], output: Path, plan: Plan) -> dict[str, in
     if plan.true_summaries and not any(summaries for _, _, summaries in texts):
         raise UsageError(f"--true-summaries {plan.true_summaries!r}: no row that is used meets it")
     made: Counter[str] = Counter()
+    documents = [text for _, text, _ in texts]
     with durable_file(output) as file, pq.ParquetWriter(file, SCHEMA, compression="zstd") as writer:
         for number, (source, text, summaries) in enumerate(texts):
             found = claims(
                 text,
-                _others([text for _, text, _ in texts], number, plan.seed),
+                _others(documents, number, plan.seed),
                 plan.claims_a_document,
                 seed=f"{plan.seed} {text}",
                 true_summaries=summaries,

@@ -158,7 +158,7 @@ class Worker:
         method = preparation.prepare_method(
             given.config, log_file=self._log_file(), compiles=given.compiles, shown=given.shown
         )
-        found = differences(_plain(given.identity), _plain(method.identity)) if given.identity else ""
+        found = differences(given.identity, method.identity) if given.identity else ""
         if found:
             raise UsageError(f"{platform.node()} would not score as the driver says: {found}")
         return method
@@ -197,8 +197,3 @@ class Worker:
 async def _stream(groups: Sequence[DocumentGroup]) -> AsyncIterator[DocumentGroup]:
     for group in groups:
         yield group
-
-
-def _plain(facts: Mapping[str, Any] | None) -> Any:
-    """Facts as JSON has them: a tuple does not differ from a list."""
-    return msgspec.to_builtins(facts, builtin_types=(), enc_hook=str)

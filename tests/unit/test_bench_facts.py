@@ -49,6 +49,16 @@ def test_a_command_can_be_given_again(root: Path) -> None:
     assert told == "python -m bench plan shared/in.parquet --note 'two words'"
 
 
+def test_all_files_of_a_folder_are_told_as_a_pattern(root: Path) -> None:
+    (root / "shared" / "more.parquet").touch()
+    both = [str(root / "shared" / name) for name in ("in.parquet", "more.parquet")]
+
+    assert command_line("bench", ["host", "--input", *both]) == "python -m bench host --input shared/*.parquet"
+    assert command_line("bench", ["--input", both[0]]) == "python -m bench --input shared/in.parquet"
+    (root / "shared" / "third.parquet").touch()
+    assert command_line("bench", both) == "python -m bench shared/in.parquet shared/more.parquet"
+
+
 def test_no_kept_result_has_a_path_of_a_machine() -> None:
     def texts(value: object) -> list[str]:
         if isinstance(value, dict):

@@ -6,6 +6,7 @@ counts as the start of the execution over all rows, and not once more as that of
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -30,7 +31,8 @@ def score(task: Task) -> ArmRecord:
     requests = [request for running in prompts.programs for request in running.wanted]
     if not prompts.conversation(requests[0]).messages:
         raise ArmUnavailableError("it takes chat messages only, and this model's prompts are plain text")
-    ray.init(num_cpus=SLOTS, include_dashboard=False, log_to_driver=False)
+    runtime = {"worker_process_setup_hook": _make_event_loop}
+    ray.init(num_cpus=SLOTS, include_dashboard=False, log_to_driver=False, runtime_env=runtime)
     rows = [_row(place, request, prompts) for place, request in enumerate(requests)]
     processor = _processor(ray_llm, task, prompts)
     started = time.monotonic()
@@ -63,6 +65,11 @@ def score(task: Task) -> ArmRecord:
         prepare_s=prompts.prepare_s,
         probe_s=start_s,
     )
+
+
+def _make_event_loop() -> None:
+    """Ray Data asks for the main thread's event loop; Ray takes uvloop where it is there, which makes none unasked."""
+    asyncio.set_event_loop(asyncio.new_event_loop())
 
 
 def _row(place: int, request: Request, prompts: Prompts) -> dict[str, Any]:

@@ -20,8 +20,8 @@ from bench.throughput.prompts import Prompts, answer_in_waves, prepare
 from bench.throughput.task import ArmRecord, ArmUnavailableError, Calls, Task
 
 MODULE = "vllm.entrypoints.launchers.run_batch"
-READY = "Reading batch from"
-"""What it logs once its engine is up."""
+READY = "Running batch:"
+"""How its progress begins, once its engine is up and the requests are read. As a module it logs nothing before."""
 
 
 def score(task: Task) -> ArmRecord:
@@ -103,7 +103,7 @@ def _run(command: list[str], log_file: Path) -> float:
         assert process.stdout is not None
         for line in process.stdout:
             log.write(line)
-            if READY in line:
+            if ready_at is None and READY in line:
                 ready_at = time.monotonic()
     if process.returncode or ready_at is None:
         tail = log_file.read_text(encoding="utf-8").strip().splitlines()[-1:]
