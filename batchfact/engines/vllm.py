@@ -327,8 +327,8 @@ def _start(spec: EngineSpec, package: Package, started: list[AsyncLLM]) -> None:
         try:
             args = _engine_args(spec, package)
             config = args.create_engine_config(UsageContext.LLM_CLASS)
-        except ValueError as error:  # pydantic's errors are ValueErrors too
-            raise UsageError(f"vLLM refuses these settings: {_last_line(str(error))}") from error
+        except ValueError as error:
+            raise UsageError(f"vLLM refuses these settings: {_refusal(error)}") from error
         try:
             started.append(
                 AsyncLLM.from_vllm_config(config, usage_context=UsageContext.LLM_CLASS, disable_log_stats=True)
@@ -336,6 +336,15 @@ def _start(spec: EngineSpec, package: Package, started: list[AsyncLLM]) -> None:
         except (RuntimeError, ValueError, OSError) as error:
             reason = _reason(spec.log_file) or f" ({_last_line(str(error))})"
             raise RunFailedError(f"the engine did not start{reason}") from error
+
+
+def _refusal(error: ValueError) -> str:
+    """What is wrong with the settings, without what pydantic writes around it."""
+    from pydantic import ValidationError
+
+    if not isinstance(error, ValidationError):
+        return _last_line(str(error))
+    return "; ".join(each["msg"].removeprefix("Value error, ") for each in error.errors())
 
 
 @contextmanager
