@@ -32,7 +32,9 @@ def score(task: Task) -> ArmRecord:
     if not prompts.conversation(requests[0]).messages:
         raise ArmUnavailableError("it takes chat messages only, and this model's prompts are plain text")
     runtime = {"worker_process_setup_hook": _make_event_loop}
-    ray.init(num_cpus=SLOTS, include_dashboard=False, log_to_driver=False, runtime_env=runtime)
+    # On a CPU there is a GPU by name alone: the engine's stage asks for one, whatever its bundles say, and waits for it.
+    num_gpus = None if task.device == "cuda" else 1
+    ray.init(num_cpus=SLOTS, num_gpus=num_gpus, include_dashboard=False, log_to_driver=False, runtime_env=runtime)
     rows = [_row(place, request, prompts) for place, request in enumerate(requests)]
     processor = _processor(ray_llm, task, prompts)
     started = time.monotonic()
@@ -88,6 +90,7 @@ def _processor(ray_llm: Any, task: Task, prompts: Prompts) -> Any:
         concurrency=1,
         batch_size=64,
         accelerator_type=None,
+        log_engine_metrics=False,
         placement_group_config=None if task.device == "cuda" else {"bundles": [{"CPU": 1}]},
         engine_kwargs={
             "dtype": prompts.dtype,
