@@ -32,7 +32,7 @@ def score(task: Task) -> ArmRecord:
     if not prompts.conversation(requests[0]).messages:
         raise ArmUnavailableError("it takes chat messages only, and this model's prompts are plain text")
     runtime = {"worker_process_setup_hook": _make_event_loop}
-    # On a CPU there is a GPU by name alone: the engine's stage asks for one, whatever its bundles say, and waits for it.
+    # On a CPU there is a GPU by name alone: the engine's stage asks for one, whatever its bundles say, and waits.
     num_gpus = None if task.device == "cuda" else 1
     ray.init(num_cpus=SLOTS, num_gpus=num_gpus, include_dashboard=False, log_to_driver=False, runtime_env=runtime)
     rows = [_row(place, request, prompts) for place, request in enumerate(requests)]
