@@ -213,8 +213,14 @@ class Visits:
         ]
 
     def _way(self, summary: Summary, rng: random.Random) -> tuple[tuple[Shown, ...], Rule]:
-        """The whole summary or its windows; one of a single window is shown by its window alone."""
-        shows_whole = not summary.windows or (len(summary.windows) > 1 and rng.random() < self.settings.summary_share)
+        """The whole summary or its windows; one of a single window is shown by its window alone.
+
+        Where one of more windows than may be shown is wrong, and nobody knows which, the whole is surer than a part.
+        """
+        num_windows, most = len(summary.windows), self.settings.max_windows
+        shows_whole = not num_windows or (num_windows > 1 and rng.random() < self.settings.summary_share)
+        if summary.windows_rule == "any" and most is not None and num_windows > most:
+            shows_whole = True
         return (summary.whole, "each") if summary.whole and shows_whole else (summary.windows, summary.windows_rule)
 
     def _visit(

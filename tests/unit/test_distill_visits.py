@@ -88,6 +88,16 @@ def test_a_summary_is_shown_whole_as_often_as_asked_and_else_by_windows():
     assert drawn[0] == visits(summary_share=0.5).train(one, random.Random(0))
 
 
+def test_a_summary_with_one_wrong_window_of_too_many_is_shown_whole():
+    one = only_document(placed(3))
+    shown = visits(summary_share=0.0, max_windows=1).train(one, random.Random(1))
+    rules = {
+        summary.label: (group.rule, len(group.branches))
+        for summary, group in zip(shown.summaries, shown.groups, strict=True)
+    }
+    assert rules == {"consistent": ("all", 1), "inconsistent": ("each", 1)}
+
+
 def test_a_visit_bounds_what_it_shows_by_kind():
     synthetic = only_document([each for entry in (MADE,) for each in placed(3, entry)])
     both = only_document(placed(3) + placed(3, MADE))
