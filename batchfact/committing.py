@@ -10,6 +10,10 @@ from anyio.streams.memory import MemoryObjectReceiveStream
 from batchfact.journal import Journal
 from batchfact.records import Outcome
 
+FIRST_SECONDS = 1.0
+"""The first part waits so long after the first outcome, and each next one twice as long, up to `max_seconds`: whoever
+watches a run sees its first rows soon."""
+
 
 class Committer:
     """A killed run loses at most the rows that wait here: `max_rows`, or those of the last `max_seconds`.
@@ -26,6 +30,7 @@ class Committer:
         self.max_seconds = max_seconds
         self.committed = committed
         self._part: list[Outcome] = []
+        self._has_begun = anyio.Event()
         self._lock = anyio.Lock()
 
     async def run(self, outcomes: MemoryObjectReceiveStream[Outcome]) -> None:
@@ -36,6 +41,7 @@ class Committer:
                     tasks.start_soon(self._flush_by_time)
                     async for outcome in outcomes:
                         self._part.append(outcome)
+                        self._has_begun.set()
                         if len(self._part) >= self.max_rows:
                             await self._flush()
                     tasks.cancel_scope.cancel()
@@ -44,9 +50,12 @@ class Committer:
                     await self._flush()
 
     async def _flush_by_time(self) -> None:
+        await self._has_begun.wait()
+        seconds = min(FIRST_SECONDS, self.max_seconds)
         while True:
-            await anyio.sleep(self.max_seconds)
+            await anyio.sleep(seconds)
             await self._flush()
+            seconds = min(2 * seconds, self.max_seconds)
 
     async def _flush(self) -> None:
         async with self._lock:

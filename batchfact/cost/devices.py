@@ -30,7 +30,10 @@ class Ceilings(Struct, frozen=True):
 
 
 class Device(Struct, frozen=True, kw_only=True):
-    """`flops_per_s` at bfloat16, dense; `prefill_share` of it is what prefill is expected to reach."""
+    """`flops_per_s` at bfloat16, dense; `prefill_share` of it is what prefill is expected to reach.
+
+    `value_bytes` is what a weight and a number of the KV cache take there: 4 on a CPU that computes in float32.
+    """
 
     name: str
     memory_bytes: float
@@ -38,6 +41,7 @@ class Device(Struct, frozen=True, kw_only=True):
     bytes_per_s: float
     prefill_share: float
     source: str
+    value_bytes: int = 2
 
     @property
     def is_cpu(self) -> bool:
@@ -112,6 +116,7 @@ def find_device(name: str, measured: Path | None = None, *, cpu_dtype: str = "bf
         bytes_per_s=ceilings.bytes_per_s,
         prefill_share=MEASURED_SHARE,
         source=source,
+        value_bytes=4 if is_cpu and cpu_dtype == "float32" else 2,
     )
 
 

@@ -24,8 +24,6 @@ MAX_SEQUENCES = 256
 """Requests that are decoded side by side, at most."""
 USABLE_MEMORY = 0.9
 """Share of a GPU's memory that an engine takes; the rest is the driver's and the allocator's."""
-VALUE_BYTES = 2
-"""bfloat16."""
 
 
 class Work(Struct, frozen=True, kw_only=True):
@@ -99,7 +97,7 @@ def predict(shape: Shape, work: Work, device: Device, *, devices: int = 1) -> Pr
     replicas = devices // shards  # a rest of devices that holds no whole model does nothing
     compute = device.prefill_share * device.flops_per_s * replicas * shards
     bandwidth = device.bytes_per_s * replicas * shards
-    weights, kv_token = VALUE_BYTES * shape.parameters, VALUE_BYTES * shape.kv_values
+    weights, kv_token = device.value_bytes * shape.parameters, device.value_bytes * shape.kv_values
 
     prefill_flops = (
         shape.linear_flops(work.computed) + shape.attention_flops(work.attended) + shape.head_flops(work.requests)
@@ -127,9 +125,9 @@ def fit_memory(shape: Shape, device: Device, longest: float, *, devices: int) ->
     """
     shards = 1
     while shards <= devices:
-        weights = VALUE_BYTES * shape.parameters / shards
-        activations = _activations(shape)
-        kv_token = VALUE_BYTES * shape.kv_values / shards
+        weights = device.value_bytes * shape.parameters / shards
+        activations = _activations(shape, device.value_bytes)
+        kv_token = device.value_bytes * shape.kv_values / shards
         room = USABLE_MEMORY * device.memory_bytes - weights - activations
         if room >= kv_token * max(longest, 1):
             kv_tokens = int(room / kv_token)
@@ -138,7 +136,7 @@ def fit_memory(shape: Shape, device: Device, longest: float, *, devices: int) ->
     return None
 
 
-def _activations(shape: Shape) -> float:
+def _activations(shape: Shape, value_bytes: int) -> float:
     """The largest intermediate values of one step, and the logits of its last tokens in float32."""
     values = BATCH_TOKENS * (2 * shape.intermediate + 4 * shape.hidden)
-    return VALUE_BYTES * values + 4.0 * MAX_SEQUENCES * shape.vocabulary
+    return value_bytes * values + 4.0 * MAX_SEQUENCES * shape.vocabulary

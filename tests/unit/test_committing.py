@@ -62,6 +62,20 @@ async def test_time_alone_writes_a_part() -> None:
     assert journal.parts == [[5]]
 
 
+async def test_the_first_parts_come_soon_and_the_later_ones_further_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+    sleep = anyio.sleep
+
+    async def note(seconds: float) -> None:
+        waits.append(seconds)
+        await sleep(0)
+
+    monkeypatch.setattr("batchfact.committing.anyio.sleep", note)
+    await commit(Spy(), 60, max_rows=100, max_seconds=5)
+
+    assert waits[:5] == [1, 2, 4, 5, 5][: len(waits)] and waits[0] == 1
+
+
 async def test_what_had_arrived_is_committed_when_another_stage_fails() -> None:
     journal = Spy()
     committer = Committer(journal, max_rows=100, max_seconds=3600, committed=lambda _: None)  # type: ignore[arg-type]

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -141,6 +142,16 @@ def test_decoding_reads_the_weights_once_a_step_for_all_sequences() -> None:
 
     assert found.decode.flops == 2 * 1152 * 80 + 64 * 80 * 15 + 1600 * 80
     assert found.decode.memory_s == pytest.approx((3904 * 80 / 4 + 32 * 80 * 15) / 100)
+
+
+def test_float32_doubles_the_bytes_and_no_arithmetic() -> None:
+    work = Work(requests=4, computed=40, attended=100, generated=80, context=15, longest=20)
+    narrow = predict(SMALL, work, DEVICE)
+    wide = predict(SMALL, work, msgspec.structs.replace(DEVICE, value_bytes=4))
+
+    assert (wide.prefill.memory_s, wide.decode.memory_s) == (2 * narrow.prefill.memory_s, 2 * narrow.decode.memory_s)
+    assert wide.flops == narrow.flops
+    assert wide.memory and narrow.memory and wide.memory.kv_tokens < narrow.memory.kv_tokens
 
 
 def test_twice_the_devices_take_half_the_time() -> None:
