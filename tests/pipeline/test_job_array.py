@@ -27,7 +27,7 @@ from batchfact.reducing import reduce_journal
 from batchfact.settings import make_config
 from batchfact.sink import Totals
 from tests.pipeline.command_line import CommandLine, rows, verdicts
-from tests.pipeline.test_status import wait_for_commits
+from tests.pipeline.test_status import wait_for_rows
 
 JOURNALS = "out.parquet.journal"
 EXAMPLE = Path(__file__).parents[2] / "examples" / "slurm_array.sh"
@@ -195,7 +195,7 @@ def test_a_killed_shard_goes_on_where_it_was(jobs: Jobs, cli: CommandLine, make_
     hanging = ["--engine-arg", "hang_after=20", "--engine-arg", "max_num_seqs=1"]
     words = cli.run_args(source, "out.parquet", "--config", "small.toml", *hanging, "--quiet")
     killed = subprocess.Popen(words, cwd=tmp_path)
-    wait_for_commits(tmp_path / folder_of(1, 2), 1)
+    wait_for_rows(tmp_path / folder_of(1, 2), 3)
     killed.kill()
     killed.wait()
     jobs.run(source, shard="2/2")
