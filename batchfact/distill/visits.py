@@ -185,7 +185,7 @@ class Visits:
         synthetic = [each for each in drawn if each.is_synthetic][:most]
         ways = [(each, *self._way(each, rng)) for each in (*labelled, *synthetic)]
         words = rng.randint(*settings.document_words) if settings.document_words else None
-        while not (visit := self._visit(document, ways, words, windows=settings.max_windows)).groups:
+        while not (visit := self._visit(document, ways, words)).groups:
             if words is None or words < LEAST_WORDS:
                 raise UsageError(too_long([document.summaries[0].group], settings.max_tokens))
             words //= 2
@@ -197,31 +197,36 @@ class Visits:
             (each, each.windows or each.whole, each.windows_rule if each.windows else "each")
             for each in document.summaries
         ]
-        return self._visit(document, ways, self.settings.test_document_words, windows=None, is_bounded=False)
+        return self._visit(document, ways, self.settings.test_document_words, is_bounded=False)
 
     def unfit(self, document: Document) -> list[str]:
-        """The summaries that do not fit `max_tokens` beside the whole document, in no way of showing them."""
+        """The summaries that do not fit `max_tokens` beside the whole document, in one of the ways of showing them."""
         assembler = self._assembler.for_group()
         return [
             summary.group
             for summary in document.summaries
-            if not any(
+            if not all(
                 self._fits([branch_of(assembler, document.head, document.text, each) for each in shown])
-                for shown in (summary.whole, summary.windows[: self.settings.max_windows])
-                if shown
+                for shown, _ in self._ways(summary)
             )
         ]
 
     def _way(self, summary: Summary, rng: random.Random) -> tuple[tuple[Shown, ...], Rule]:
-        """The whole summary or its windows; one of a single window is shown by its window alone.
+        """One of the ways in which a summary may be shown."""
+        ways = self._ways(summary)
+        return ways[0] if rng.random() < self.settings.summary_share else ways[-1]
+
+    def _ways(self, summary: Summary) -> list[tuple[tuple[Shown, ...], Rule]]:
+        """The whole summary, then its windows; one of a single window is shown by its window alone.
 
         Where one of more windows than may be shown is wrong, and nobody knows which, the whole is surer than a part.
         """
-        num_windows, most = len(summary.windows), self.settings.max_windows
-        shows_whole = not num_windows or (num_windows > 1 and rng.random() < self.settings.summary_share)
-        if summary.windows_rule == "any" and most is not None and num_windows > most:
-            shows_whole = True
-        return (summary.whole, "each") if summary.whole and shows_whole else (summary.windows, summary.windows_rule)
+        windows = summary.windows[: self.settings.max_windows]
+        if len(summary.windows) == 1 or not summary.whole:
+            return [(windows, summary.windows_rule)]
+        if not windows or (summary.windows_rule == "any" and len(windows) < len(summary.windows)):
+            return [(summary.whole, "each")]
+        return [(summary.whole, "each"), (windows, summary.windows_rule)]
 
     def _visit(
         self,
@@ -229,10 +234,8 @@ class Visits:
         ways: Sequence[Way],
         max_words: int | None,
         *,
-        windows: int | None,
         is_bounded: bool = True,
     ) -> Visit:
-        ways = [(summary, shown[:windows], rule) for summary, shown, rule in ways]
         text = document.text
         if max_words is not None:
             text = excerpt(text, [each.words for _, shown, _ in ways for each in shown], max_words)

@@ -64,16 +64,28 @@ async def test_time_alone_writes_a_part() -> None:
 
 async def test_the_first_parts_come_soon_and_the_later_ones_further_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[float] = []
+    has_waited = anyio.Event()
     sleep = anyio.sleep
 
     async def note(seconds: float) -> None:
         waits.append(seconds)
+        if len(waits) == 5:
+            has_waited.set()
         await sleep(0)
 
     monkeypatch.setattr("batchfact.committing.anyio.sleep", note)
-    await commit(Spy(), 60, max_rows=100, max_seconds=5)
+    committer = Committer(Spy(), max_rows=100, max_seconds=5, committed=lambda _: None)  # type: ignore[arg-type]
+    send, receive = anyio.create_memory_object_stream[Outcome](8)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(committer.run, receive)
+        async with send:
+            await anyio.wait_all_tasks_blocked()
+            assert not waits  # no time runs before the first outcome
+            await send.send(Outcome(row=1, text_hash=1))
+            with anyio.fail_after(30):
+                await has_waited.wait()
 
-    assert waits[:5] == [1, 2, 4, 5, 5][: len(waits)] and waits[0] == 1
+    assert waits[:5] == [1, 2, 4, 5, 5]
 
 
 async def test_what_had_arrived_is_committed_when_another_stage_fails() -> None:

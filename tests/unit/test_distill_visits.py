@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import msgspec
 import pytest
 
 from batchfact.assembly import Assembler
@@ -12,6 +13,7 @@ from batchfact.distill.examples import make_examples
 from batchfact.distill.excerpts import excerpt
 from batchfact.distill.labelled import Labelled
 from batchfact.distill.recipe import Set, Trees
+from batchfact.distill.tree import num_tokens
 from batchfact.distill.visits import Document, Visits, gather
 from batchfact.errors import UsageError
 from batchfact.prompts.loader import PromptBook, PromptVariant, shipped_texts
@@ -134,6 +136,17 @@ def test_a_document_that_leaves_no_room_is_cut_where_the_recipe_cuts_and_named_w
     assert cut.groups and len(cut.branches[0].prompt) <= 250
     with pytest.raises(UsageError, match=r"do not fit trees\.max_tokens \(40\)"):
         visits(max_tokens=40, document_words=(90, 90)).train(one, random.Random(1))
+
+
+def test_a_summary_must_fit_in_each_way_in_which_it_may_be_shown():
+    one = only_document(placed(3))
+    first = msgspec.structs.replace(one, summaries=one.summaries[:1])
+    of_whole, of_windows = (
+        num_tokens(visits(summary_share=share).train(first, random.Random(1)).branches) for share in (1.0, 0.0)
+    )
+    assert of_whole < of_windows  # two windows have two cues
+    assert visits(max_tokens=of_windows).unfit(first) == []
+    assert visits(max_tokens=of_whole).unfit(first) == [first.summaries[0].group]
 
 
 def test_an_excerpt_keeps_the_nearest_sentences_in_their_order():
