@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import tomllib
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 from msgspec import Struct
@@ -34,7 +35,7 @@ class Fitted(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     paradigm: str
     reasoning: bool
     rating: bool
-    aggregation: str
+    aggregation: Literal["any", "mean"]
     prompts: dict[str, str]
     rows: int
     datasets: dict[str, int]

@@ -414,7 +414,7 @@ def _calibration_notes(config: RunConfig, entry: ModelEntry | None, facts: Mappi
     used = config.fold.calibration
     if used is None:
         own = read_calibration(entry.calibration_file) if entry and entry.calibration_file else None
-        why = own and unfit(own, method_facts(config, entry))
+        why = own and unfit(own, method_facts(config.identity, entry), config.fold.aggregation)
         return (f"the model's own calibration is not used: {why}",) if why else ()
     note = fitted_otherwise(used, model_digest=facts["model_digest"], prompts=facts["prompts"])
     return (note,) if note else ()

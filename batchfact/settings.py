@@ -56,53 +56,61 @@ def make_config(
             raise UsageError(f"there is no option {name!r}{nearest(name, known)}")
         section, field = known[name]
         sections[section][field] = _PARSERS[field](value) if field in _PARSERS else value
-    if sections["identity"].get("rating"):
-        # A rating is a number for the whole summary, so no single window decides unless that is asked for.
-        is_qa = sections["identity"].get("paradigm") == "qg-qa"
-        sections["fold"].setdefault("aggregation", "share" if is_qa else "mean")
     chosen = sections["fold"].pop("calibration", None)
     made: dict[str, Any] = {section: _convert(sections[section], kind) for section, kind in SECTIONS.items()}
     if "model" not in sections["identity"]:
         made["identity"] = msgspec.structs.replace(made["identity"], model=default_model(made["identity"]))
     made["identity"] = with_own_excerpts(made["identity"], sections["identity"])
+    entry = None if made["runtime"].base_url else registered(made["identity"].model)
+    calibration = _calibration(chosen, entry)
+    facts = method_facts(made["identity"], entry)
+    if "aggregation" not in sections["fold"]:
+        aggregation = default_aggregation(made["identity"], calibration, facts)
+        made["fold"] = msgspec.structs.replace(made["fold"], aggregation=aggregation)
     config = RunConfig(inputs=inputs, output=output, **made)
-    calibration = _calibration(chosen, config)
-    if calibration is None:
+    why = calibration and unfit(calibration, facts, config.fold.aggregation)
+    if why and chosen is not None:
+        raise UsageError(f"--calibration does not fit: {why}; fit one with batchfact calibrate, or give none")
+    if calibration is None or why:
         return config
     threshold = sections["fold"].get("threshold", calibration.threshold)
     fold = msgspec.structs.replace(config.fold, calibration=calibration, threshold=threshold)
     return msgspec.structs.replace(config, fold=fold)
 
 
-def _calibration(chosen: Any, config: RunConfig) -> Calibration | None:
-    """The calibration that was named, or else the model's own where it is for this method.
+def _calibration(chosen: Any, entry: ModelEntry | None) -> Calibration | None:
+    """The calibration that was named, or else the model's own; whether it is for the run's method is not looked at.
 
     Args:
         chosen: a file, `none`, the calibration itself (also as run.json holds it), or None for the model's own.
-    Raises: UsageError if the one that was named cannot be used here.
+    Raises: UsageError if the one that was named cannot be read.
     """
     if chosen == "none":
         return None
-    entry = None if config.runtime.base_url else registered(config.identity.model)
-    facts = method_facts(config, entry)
     if chosen is None:
-        own = read_calibration(entry.calibration_file) if entry and entry.calibration_file else None
-        return own if own is not None and not unfit(own, facts) else None
-    named = read_calibration(Path(chosen)) if isinstance(chosen, str | Path) else _convert(chosen, Calibration)
-    if why := unfit(named, facts):
-        raise UsageError(f"--calibration does not fit: {why}; fit one with batchfact calibrate, or give none")
-    return named
+        return read_calibration(entry.calibration_file) if entry and entry.calibration_file else None
+    return read_calibration(Path(chosen)) if isinstance(chosen, str | Path) else _convert(chosen, Calibration)
 
 
-def method_facts(config: RunConfig, entry: ModelEntry | None) -> dict[str, Any]:
-    """What a calibration must agree with (`unfit`)."""
-    identity = config.identity
+def default_aggregation(identity: Identity, calibration: Calibration | None, facts: Mapping[str, Any]) -> str:
+    """How findings are put together unless told: as a calibration for this method was fitted, else as in the papers.
+
+    A rating is a number for the whole summary, so no single window decides there.
+    """
+    if calibration and calibration.fitted and unfit(calibration, facts, calibration.fitted.aggregation) is None:
+        return calibration.fitted.aggregation
+    if not identity.rating:
+        return "any"
+    return "share" if identity.paradigm == "qg-qa" else "mean"
+
+
+def method_facts(identity: Identity, entry: ModelEntry | None) -> dict[str, Any]:
+    """What a calibration must agree with, beside the aggregation (`unfit`)."""
     return {
         "paradigm": identity.paradigm,
         "reasoning": reasons(identity, entry),
         "rating": identity.rating,
         "label_mode": identity.label_mode,
-        "aggregation": config.fold.aggregation,
     }
 
 
@@ -135,14 +143,17 @@ def with_own_excerpts(identity: Identity, given: Container[str]) -> Identity:
     return msgspec.structs.replace(identity, **{name: value for name, value in own.items() if name not in given})
 
 
-def unfit(calibration: Calibration, facts: Mapping[str, Any]) -> str | None:
-    """Why a calibration means nothing for a run's method; None where it may be used."""
+def unfit(calibration: Calibration, facts: Mapping[str, Any], aggregation: str) -> str | None:
+    """Why a calibration means nothing for a run's method and aggregation; None where it may be used."""
     if facts["label_mode"] == "parse":
         return "it is for probabilities, and --label-mode parse has none"
+    if calibration.fitted is None:
+        return None
+    here = {**facts, "aggregation": aggregation}
     for name in ("paradigm", "reasoning", "rating", "aggregation"):
-        fitted = getattr(calibration.fitted, name, facts[name])
-        if fitted != facts[name]:
-            return f"it was fitted with {name} {fitted}, this run has {facts[name]}"
+        fitted = getattr(calibration.fitted, name)
+        if fitted != here[name]:
+            return f"it was fitted with {name} {fitted}, this run has {here[name]}"
     return None
 
 

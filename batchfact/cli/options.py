@@ -173,8 +173,8 @@ Aggregation = Annotated[
     Literal["any", "mean", "share"] | None,
     typer.Option(
         help=(
-            "Any inconsistent finding decides, the mean of scores, or the share of consistent findings (default: any; "
-            "with --rating mean, for qg-qa share)."
+            "Any inconsistent finding decides, the mean of scores, or the share of consistent findings (default: what "
+            "the calibration was fitted with; without one any; with --rating mean, for qg-qa share)."
         ),
         rich_help_panel=FOLD,
     ),

@@ -250,6 +250,8 @@ def describe(applicable: Sequence[Judged], label: Label) -> str:
     rest = f"; {unjudged} could not be judged" if unjudged else ""
     if bad == total > 1:
         return f"None of {total} {noun}s is supported by the document.{shown}"
+    if label == "consistent":
+        rest = "; taken together they are"
     return f"{count(bad, total, noun)} {be(bad)} not supported by the document{rest}.{shown}"
 
 

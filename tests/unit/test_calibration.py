@@ -186,6 +186,23 @@ def test_a_models_own_calibration_is_only_for_its_method(calibrated_model: str) 
     assert make_config((), "", {"model": calibrated_model, "paradigm": "qg-qa"}).fold == FoldPolicy()
 
 
+def test_a_calibration_brings_the_aggregation_that_it_was_fitted_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_means = msgspec.structs.replace(CALIBRATION, fitted=msgspec.structs.replace(FITTED, aggregation="mean"))
+    write_calibration(tmp_path / "mean.toml", of_means)
+    file = str(tmp_path / "mean.toml")
+    entry = ModelEntry(name="tuned", source=Folder(path=Path("/nowhere")), calibration=file)
+    monkeypatch.setattr(registry, "shipped_models", lambda: {"tuned": entry})
+
+    assert make_config((), "", {"model": "other", "calibration": file}).fold.aggregation == "mean"
+    own = make_config((), "", {"model": "tuned"}).fold
+    assert (own.aggregation, own.calibration) == ("mean", of_means)
+    assert make_config((), "", {"model": "tuned", "aggregation": "any"}).fold == FoldPolicy()
+    assert make_config((), "", {"model": "tuned", "calibration": "none"}).fold == FoldPolicy()
+    assert make_config((), "", {"model": "tuned", "paradigm": "summ-nli"}).fold == FoldPolicy()
+
+
 @pytest.mark.parametrize("path", [".", ""])
 def test_a_calibration_needs_the_name_of_a_file(path: str) -> None:
     with pytest.raises(UsageError, match="is no name of a file"):

@@ -73,6 +73,7 @@ def test_the_mean_of_windows_is_the_summary_s() -> None:
     assert isinstance(folded, Verdict)
     assert folded.label == "consistent"
     assert folded.score == pytest.approx(0.625)
+    assert folded.message == "1 of 2 windows is not supported by the document; taken together they are."
 
 
 @pytest.mark.parametrize(
