@@ -20,6 +20,7 @@ from bench import (
     soak,
     tables,
     throughput,
+    workers,
 )
 
 MEASUREMENTS = {
@@ -38,6 +39,7 @@ MEASUREMENTS = {
     "soak": soak,
     "tables": tables,
     "throughput": throughput,
+    "workers": workers,
 }
 
 

@@ -18,7 +18,7 @@ from msgspec import Struct, ValidationError, convert
 from batchfact.errors import UsageError, nearest
 
 CPU = "cpu"
-MEASURED_SHARE = 0.75
+MEASURED_SHARE = 0.6
 """Share of a measured matrix-product ceiling that prefill reaches, before one's own run has told: `bench plan` does."""
 
 
