@@ -144,6 +144,7 @@ def prepare_method(
         kv_cache_bytes=runtime.kv_cache_bytes,
         compile=compiles,
         deterministic=identity.deterministic,
+        samples=identity.temperature > 0,
         log_file=log_file,
         extra=runtime.engine_args,
         server=server,

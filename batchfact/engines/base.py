@@ -75,6 +75,8 @@ class EngineSpec(Struct, frozen=True, kw_only=True):
     seed: int = 0
     deterministic: bool = False
     """Answers must not depend on what else is asked, as far as the engine can do it; `describe` says how."""
+    samples: bool = False
+    """Text is written at a temperature above 0, each request with a seed of its own."""
     log_file: Path | None = None
     """Where the engine's own log goes; None leaves it on standard error."""
     extra: Mapping[str, str] = {}

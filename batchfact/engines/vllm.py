@@ -406,12 +406,20 @@ def _cpu_settings(spec: EngineSpec, facts: ModelFacts, dtype: str, max_model_len
     kv_bytes = spec.kv_cache_bytes or default_kv_bytes(
         facts, dtype, max_model_len, copies=spec.data_parallel_size, parts=spec.tensor_parallel_size
     )
-    return {
+    settings = {
         "max_num_batched_tokens": CPU_MAX_BATCHED_TOKENS,
         "max_num_seqs": CPU_MAX_NUM_SEQS,
         "block_size": CPU_BLOCK_TOKENS,
         "kv_cache_memory_bytes": kv_bytes,
     }
+    if spec.samples:
+        # A prompt that is cut into chunks is sampled after each, and vLLM 0.32 then turns its generator back, which
+        # torch has for GPUs only: the engine dies. A batch with room for the longest prompt needs no chunks.
+        settings |= {
+            "enable_chunked_prefill": False,
+            "max_num_batched_tokens": max(CPU_MAX_BATCHED_TOKENS, max_model_len),
+        }
+    return settings
 
 
 def _gpu_settings(spec: EngineSpec) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import anyio
+import msgspec
 import psutil
 import pytest
 from anyio.lowlevel import checkpoint
@@ -192,6 +193,26 @@ async def test_settings_that_vllm_refuses_are_a_usage_error(spec, tmp_path):
     with pytest.raises(UsageError, match="vLLM refuses"):
         async with factory.open(refused):
             pass
+
+
+async def test_seeded_requests_that_do_not_fit_one_batch_are_all_answered(spec, tmp_path):
+    """Cut into chunks, as they were, a seeded prompt ends vLLM's worker on a CPU."""
+    sampling = msgspec.structs.replace(
+        spec, samples=True, max_model_len=1024, log_file=tmp_path / "log", extra={"max_num_batched_tokens": "1024"}
+    )
+    async with factory.open(sampling) as engine:
+        ids = engine.tokenizer.encode(DOCUMENT * 2, special=False)
+        prompts = [[start, *ids] for start in range(100, 108)]
+        assert len(ids) < 1000 < len(prompts) * len(ids)
+        answers = await asyncio.gather(
+            *(
+                engine.write(
+                    prompt, max_tokens=4, stop=(), schema=None, priority=0, replica=0, temperature=0.7, seed=seed
+                )
+                for seed, prompt in enumerate(prompts)
+            )
+        )
+        assert [answer.usage.output for answer in answers] == [4] * 8
 
 
 # No `__main__` guard, on purpose.
