@@ -87,7 +87,10 @@ class Tally:
         return self.labels.total()
 
     def ranking(self) -> list[Ranked]:
-        """Summarisers from the largest share of consistent summaries to the smallest; those without any score last."""
+        """Summarisers from the largest share of consistent summaries to the smallest; those without any score last.
+
+        Of equal ones the better known comes first: the one with more scored summaries.
+        """
         ranked = [
             Ranked(
                 name=name,
@@ -98,7 +101,10 @@ class Tally:
             )
             for name, counts in self.summarizers.items()
         ]
-        return sorted(ranked, key=lambda each: (each.share is None, -each.share.value if each.share else 0, each.name))
+        return sorted(
+            ranked,
+            key=lambda each: (each.share is None, -each.share.value if each.share else 0, -each.scored, each.name),
+        )
 
 
 def share_of(part: int, whole: int) -> Share:

@@ -122,17 +122,18 @@ def test_the_ranking_has_wilsons_interval_and_puts_the_unscored_last():
     good: Label = "consistent"
     bad: Label = "inconsistent"
     labels: dict[str, Sequence[Label | None]] = {"a": [good] * 3 + [bad], "b": [good] * 9 + [bad], "c": [None]}
+    labels["d"] = labels["a"] * 2
     for name, given in labels.items():
         for label in given:
             row = ScoredRow(row=0, summary="s", status="ok", label=label, summarizer=name, gold=bad)
             tally.add(row, Usage(10, 4, 1))
-    first, second, third = tally.ranking()
+    first, larger, second, third = tally.ranking()
     interval = binomtest(9, 10).proportion_ci(0.95, method="wilson")
 
-    assert [first.name, second.name, third.name] == ["b", "a", "c"]
+    assert [first.name, larger.name, second.name, third.name] == ["b", "d", "a", "c"]
     assert (first.share.value, first.share.low, first.share.high) == (0.9, interval.low, interval.high)
     assert third.share is None and third.gold_share == 0.0
-    assert tally.usage == Usage(150, 60, 15)
+    assert tally.usage == Usage(230, 92, 23)
 
 
 def test_scores_are_counted_in_equal_bins_by_gold_label():
