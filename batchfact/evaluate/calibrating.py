@@ -66,7 +66,7 @@ def fit(runs: Sequence[Run]) -> tuple[Calibration, Effect]:
             f"a calibration needs scored rows of both labels, got {consistent:,} consistent and "
             f"{len(rows) - consistent:,} inconsistent ones"
         )
-    temperature, count_weight, bias = _logistic(rows)
+    temperature, count_weight, bias = _logistic(rows, counts=facts["aggregation"] == "any")
     draft = Calibration(temperature=temperature, count_weight=count_weight, bias=bias, threshold=0.5)
     scores = calibrated(rows, draft)
     threshold = best_threshold([(rows.gold[each], scores[each]) for each in rows.by_dataset().values()])
@@ -82,15 +82,17 @@ def calibrated(rows: Rows, calibration: Calibration) -> Scores:
     return np.array([calibration.calibrate(score, num_judged) for score, num_judged in pairs])
 
 
-def _logistic(rows: Rows) -> tuple[float, float, float]:
+def _logistic(rows: Rows, *, counts: bool) -> tuple[float, float, float]:
     """Temperature, count weight and bias.
 
+    Args:
+        counts: whether the number of findings may weigh: the lowest of many is lower than that of few, a mean is not.
     Raises: UsageError where scores do not rise with consistency.
     """
-    counts = np.log(rows.num_judged)
-    has_counts = counts.min() < counts.max()
+    numbers = np.log(rows.num_judged)
+    has_counts = counts and numbers.min() < numbers.max()
     logits = _logits(rows.raw_scores)
-    features = np.column_stack([logits, counts]) if has_counts else logits[:, None]
+    features = np.column_stack([logits, numbers]) if has_counts else logits[:, None]
     model = LogisticRegression(C=PENALTY, max_iter=1000).fit(features, rows.gold == CONSISTENT)
     slope = float(model.coef_[0, 0])
     if slope <= 0:

@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -50,6 +51,14 @@ def test_the_same_number_of_findings_everywhere_has_no_weight(tmp_path: Path) ->
 
     assert found.count_weight == 0
     assert math.isfinite(found.temperature)
+
+
+def test_of_means_the_number_of_findings_has_no_weight(tmp_path: Path) -> None:
+    scored = drawn(tmp_path / "a.parquet", temperature=2.0, count_weight=-1.0, bias=0.7)
+    found, _ = fit([msgspec.structs.replace(scored, facts=facts(aggregation="mean"))])
+
+    assert found.count_weight == 0
+    assert found.fitted is not None and found.fitted.aggregation == "mean"
 
 
 def test_it_says_what_it_was_fitted_on(tmp_path: Path) -> None:
