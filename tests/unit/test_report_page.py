@@ -122,7 +122,7 @@ def test_the_ranking_has_wilsons_interval_and_puts_the_unscored_last():
     good: Label = "consistent"
     bad: Label = "inconsistent"
     labels: dict[str, Sequence[Label | None]] = {"a": [good] * 3 + [bad], "b": [good] * 9 + [bad], "c": [None]}
-    labels["d"] = labels["a"] * 2
+    labels["d"] = [*labels["a"], *labels["a"]]
     for name, given in labels.items():
         for label in given:
             row = ScoredRow(row=0, summary="s", status="ok", label=label, summarizer=name, gold=bad)

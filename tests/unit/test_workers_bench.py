@@ -7,9 +7,9 @@ from bench.workers import Run, arms_of, told
 
 def test_arms_are_one_worker_one_on_each_core_and_one_process() -> None:
     one, many, process = arms_of([2, 3])
-    assert (one.cores, one.workers) == ({2}, 1)
-    assert (many.cores, many.workers) == ({2, 3}, 2)
-    assert (process.cores, process.workers) == ({2, 3}, 0)
+    assert (one.cores, one.workers) == (frozenset({2}), 1)
+    assert (many.cores, many.workers) == (frozenset({2, 3}), 2)
+    assert (process.cores, process.workers) == (frozenset({2, 3}), 0)
 
 
 def test_paces_and_labels_are_compared_with_the_first_arm() -> None:
