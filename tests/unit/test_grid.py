@@ -155,12 +155,9 @@ def test_the_shipped_experiment_can_be_read_with_its_commented_grids_too(tmp_pat
     full = tmp_path / "full.toml"
     full.write_text(re.sub(r"(?m)^# (\[\[grid\]\]|[\w-]+ = )", r"\1", shipped.read_text()))
 
-    assert [name.system.split()[-1] for name in name_points(read_experiment(shipped).points, REPEATS)] == [
-        "summ-nli",
-        "sent-nli",
-        "qg-qa",
-        "vanilla",
-        "cot",
-        "sbs",
-    ]
-    assert len(read_experiment(full).points) == 6 + 3 + 3  # zero-shot vanilla is there already
+    points = read_experiment(shipped).points
+    paradigms = ["summ-nli", "sent-nli", "qg-qa", "vanilla", "cot", "sbs"]
+    names = [name.system for name in name_points(points, REPEATS)]
+    assert names[2:] == [f"smollm2-135m {paradigm}" for paradigm in paradigms]
+    assert [name.split()[:2] for name in names[:2]] == [["smollm2-135m-factual", each] for each in paradigms[:2]]
+    assert len(read_experiment(full).points) == 8 + 3 + 3  # zero-shot vanilla is there already
