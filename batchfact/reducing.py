@@ -92,8 +92,12 @@ def options_of(kept: RunFile, given: Mapping[str, Any]) -> dict[str, Any]:
     before = {**method, **policy, **columns, "calibration": policy.get("calibration") or "none"}
     options = {name.replace("_", "-"): value for name, value in before.items()}
     options |= {name: value for name, value in given.items() if value is not None}
-    if options["calibration"] != before["calibration"] and given.get("threshold") is None:
-        del options["threshold"]  # it was for scores as they were before
+    if options["calibration"] != before["calibration"]:
+        # They were for scores as they were before; a calibration brings its own.
+        if given.get("threshold") is None:
+            del options["threshold"]
+        if given.get("aggregation") is None and options["calibration"] != "none":
+            del options["aggregation"]
     return options
 
 

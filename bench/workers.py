@@ -15,7 +15,9 @@ from typing import Any
 import pyarrow.parquet as pq
 from msgspec import Struct
 
+from batchfact.config import Identity
 from batchfact.metadata import read_description
+from batchfact.settings import default_model
 from bench.facts import command_line, without_place, write_result
 
 
@@ -38,7 +40,7 @@ class Run(Struct, frozen=True):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("input", type=Path, help="a Parquet file with document and summary; its first rows are taken")
     parser.add_argument("--rows", type=int, default=400)
-    parser.add_argument("--model", default=None)
+    parser.add_argument("--model", default=default_model(Identity()))
     parser.add_argument("--rounds", type=int, default=2, help="each in the order of the one before, turned round")
 
 
@@ -54,7 +56,7 @@ def measure(args: argparse.Namespace) -> None:
     result = {
         "command": command_line("bench", sys.argv[1:]),
         "input": args.input.name,
-        "model": args.model and without_place(args.model),
+        "model": without_place(args.model),
         "rows": args.rows,
         "arms": [
             {"arm": arm.name, "cores": len(arm.cores), "workers": arm.workers, **told(found, arm)} for arm in arms
@@ -86,10 +88,10 @@ def told(found: dict[str, list[Run]], arm: Arm) -> dict[str, Any]:
     }
 
 
-def _run(arm: Arm, model: str | None, folder: Path, number: int) -> Run:
+def _run(arm: Arm, model: str, folder: Path, number: int) -> Run:
     output = folder / f"{arm.workers}-{len(arm.cores)}-{number}.parquet"
     command = [sys.executable, "-m", "batchfact", "run", str(folder / "in.parquet"), str(output), "--quiet"]
-    command += ["--model", model] if model else []
+    command += ["--model", model]
     command += ["--executor", "ray", "--workers", str(arm.workers)] if arm.workers else []
     subprocess.run(command, check=True, preexec_fn=lambda: os.sched_setaffinity(0, arm.cores))
     table = pq.read_table(output)

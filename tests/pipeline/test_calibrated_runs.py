@@ -93,6 +93,18 @@ def test_reduce_says_that_a_calibration_is_for_other_weights(cli: CommandLine, m
     assert "warning: the calibration was fitted with other model weights and prompts" in done.stderr
 
 
+def test_reduce_takes_the_aggregation_from_a_calibration(cli: CommandLine, make_input: Any, tmp_path: Path) -> None:
+    cli.run(make_input(PAIRS[:4]), "out.parquet", "--aggregation", "mean")
+    write_calibration(tmp_path / "c.toml", FOR_WINDOWS)
+    cli("reduce", "out.parquet", "--calibration", "c.toml")
+    assert described(tmp_path / "out.parquet")["fold"]["aggregation"] == "any"
+
+    cli("reduce", "out.parquet", "--calibration", "none")
+    assert described(tmp_path / "out.parquet")["fold"]["aggregation"] == "any"
+    done = cli("reduce", "out.parquet", "--calibration", "c.toml", "--aggregation", "mean", code=2)
+    assert "it was fitted with aggregation any, this run has mean" in done.stderr
+
+
 def test_reduce_refuses_a_calibration_for_another_method(cli: CommandLine, make_input: Any, tmp_path: Path) -> None:
     cli.run(make_input(PAIRS[:4]), "out.parquet", "--aggregation", "mean", "--paradigm", "summ-nli")
     write_calibration(tmp_path / "c.toml", FOR_WINDOWS)

@@ -128,6 +128,7 @@ def test_a_reply_with_too_few_ratings_is_a_failure() -> None:
         ({"rating": True, "paradigm": "qg-qa"}, "share"),
         ({"rating": True, "aggregation": "any"}, "any"),
         ({"calibration": "none"}, "any"),
+        ({"model": "smollm2-135m"}, "any"),
     ],
 )
 def test_a_rating_implies_how_findings_are_put_together(options: dict[str, object], aggregation: str) -> None:
