@@ -1,7 +1,7 @@
 """A model's identity: one hash over the files that decide its answers.
 
-A folder flows in, a hash flows out. Hashing 14 GB takes long, so each file's hash is remembered in the cache with the
-size and time of change that it was taken at.
+A folder flows in, a hash flows out. Hashing 14 GB takes long, so each file's hash of a large model is remembered in the
+cache with the size and time of change that it was taken at.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ from msgspec import Struct
 
 from batchfact.models.folder import model_files
 from batchfact.models.paths import cache_folder
+
+REMEMBERED_BYTES = 64 << 20
+"""A smaller model is hashed in the time that it takes to look: no reason to leave a file behind for each."""
 
 
 class _Hashed(Struct, frozen=True, array_like=True):
@@ -35,7 +38,7 @@ def model_digest(folder: Path) -> str:
     path = cache_folder() / "digests" / f"{hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:32]}.json"
     known = _read(path)
     hashed = {file.name: _hash_of(file, known.get(file.name)) for file in model_files(folder)}
-    if hashed != known:
+    if hashed != known and sum(each.size for each in hashed.values()) >= REMEMBERED_BYTES:
         _write(path, hashed)
     lines = "".join(f"{each.sha256}  {name}\n" for name, each in sorted(hashed.items()))
     return hashlib.sha256(lines.encode()).hexdigest()

@@ -110,6 +110,7 @@ def test_a_renamed_or_added_file_changes_the_digest(tmp_path: Path):
 
 
 def test_unchanged_files_are_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(digest_module, "REMEMBERED_BYTES", 0)
     folder = write_folder(tmp_path / "m")
     before = model_digest(folder)
     read: list[str] = []
@@ -127,7 +128,13 @@ def test_unchanged_files_are_not_read_again(tmp_path: Path, monkeypatch: pytest.
     assert read == ["tokenizer.json"]
 
 
+def test_a_small_model_leaves_no_memory_of_its_hashes(tmp_path: Path):
+    model_digest(write_folder(tmp_path / "m"))
+    assert not (tmp_path / "cache" / "digests").exists()
+
+
 def test_a_damaged_or_unwritable_memory_of_hashes_costs_time_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(digest_module, "REMEMBERED_BYTES", 0)
     folder = write_folder(tmp_path / "m")
     before = model_digest(folder)
     (memory,) = (tmp_path / "cache" / "digests").iterdir()
