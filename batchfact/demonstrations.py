@@ -6,7 +6,7 @@ out, or a UsageError that says what the file lacks. It starts no engine and know
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from batchfact.config import Identity
 from batchfact.errors import UsageError, nearest
+from batchfact.gold import gold_label
 from batchfact.input_files import open_filesystem
 from batchfact.paradigms import template_names
 from batchfact.paradigms.shots import Demonstration, digest, draw, render
@@ -24,15 +25,6 @@ from batchfact.records import Label, Prompt
 from batchfact.source import Source
 from batchfact.text.sentences import sentences
 
-LABELS: Mapping[object, Label] = {
-    1: "consistent",
-    0: "inconsistent",
-    "1": "consistent",
-    "0": "inconsistent",
-    "consistent": "consistent",
-    "inconsistent": "inconsistent",
-}
-"""What a label column may hold; True and 1.0 equal 1."""
 EXTRA_COLUMN = {"cot": "reasoning", "sbs": "sentence_labels"}
 """The column that a paradigm needs beside document, summary and label."""
 LEAST_ROOM = 256
@@ -89,11 +81,11 @@ def read_demonstrations(identity: Identity) -> list[Demonstration]:
     rows = _read_rows(file, columns, identity.paradigm)
     found, skipped = [], 0
     for number, row in enumerate(rows):
-        document, summary, label = row[columns[0]], row[columns[1]], row["label"]
+        document, summary, label = row[columns[0]], row[columns[1]], _label(row["label"], f"{file}, row {number}")
         if label is None or not all(isinstance(text, str) and text.strip() for text in (document, summary)):
             skipped += 1
             continue
-        each = Demonstration(document=document, summary=summary, label=_label(label, f"{file}, row {number}"))
+        each = Demonstration(document=document, summary=summary, label=label)
         complete = _with_extra(each, extra, row.get(extra or ""), f"{file}, row {number}")
         if complete is None:
             skipped += 1
@@ -145,14 +137,15 @@ def _with_extra(each: Demonstration, extra: str | None, value: Any, place: str) 
     if extra == "reasoning":
         usable = isinstance(value, str) and value.strip()
         return msgspec.structs.replace(each, reasoning=value) if usable else None
-    if not isinstance(value, list) or None in value or len(value) != len(sentences(each.summary)):
+    if not isinstance(value, list) or len(value) != len(sentences(each.summary)):
         return None
-    return msgspec.structs.replace(each, sentence_labels=tuple(_label(label, place) for label in value))
+    labels = tuple(label for label in (_label(item, place) for item in value) if label is not None)
+    return msgspec.structs.replace(each, sentence_labels=labels) if len(labels) == len(value) else None
 
 
-def _label(value: object, place: str) -> Label:
+def _label(value: object, place: str) -> Label | None:
     """Raises: UsageError for a value that is no label."""
-    name = value.strip().casefold() if isinstance(value, str) else value
-    if not isinstance(name, (str, int, float)) or name not in LABELS:
-        raise UsageError(f"--demonstrations {place}: a label is 1, 0, consistent or inconsistent, got {value!r}")
-    return LABELS[name]
+    try:
+        return gold_label(value)
+    except ValueError as error:
+        raise UsageError(f"--demonstrations {place}: {error}") from None

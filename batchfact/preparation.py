@@ -133,6 +133,7 @@ def prepare_method(
     name, note = resolve_engine(runtime.engine, entry)
     engine_notes = () if note is None else (note,)
     engine = find_engine(name)
+    reasoning = reasons(identity, entry)
     spec = EngineSpec(
         model=locate(entry) if entry else Path(identity.model),
         max_model_len=identity.max_model_len,
@@ -145,11 +146,11 @@ def prepare_method(
         compile=compiles,
         deterministic=identity.deterministic,
         samples=identity.temperature > 0,
+        writes=reasoning or identity.label_mode == "parse" or identity.paradigm == "qg-qa",
         log_file=log_file,
         extra=runtime.engine_args,
         server=server,
     )
-    reasoning = reasons(identity, entry)
     described = engine.describe(spec)
     tokenizer = engine.load_tokenizer(spec)
     prompts = make_prompts(identity, entry, tokenizer, reasoning=reasoning)

@@ -19,6 +19,7 @@ from msgspec import Struct
 from batchfact.errors import UsageError, nearest
 from batchfact.evaluate.opening import check_one_method
 from batchfact.evaluate.reading import SUMMARIZER_NAMES, listed_types
+from batchfact.gold import gold_label
 from batchfact.input_files import Shard, check_text_column, find_files
 from batchfact.metadata import read_description
 from batchfact.records import Label, Usage
@@ -37,15 +38,6 @@ _FOUND_BY_NAME: Mapping[str, tuple[str, ...]] = {
     "error-types": ("error_types",),
 }
 """Columns of the user's that are taken where they are there, without being named."""
-
-_GOLD: Mapping[Any, Label] = {
-    1: "consistent",  # equal to True and 1.0
-    0: "inconsistent",
-    "consistent": "consistent",
-    "inconsistent": "inconsistent",
-}
-
-_LABELS_ARE = "labels are 1 or 0, true or false, consistent or inconsistent"
 
 _SCORE_DIGITS = 4
 
@@ -143,7 +135,7 @@ class ScoredFiles:
                 message=msgspec.convert(message, str | None),
                 findings=tuple(map(_finding, own["findings"][index] or ())),
                 id=names["id"][index],
-                gold=_gold(gold[index]),
+                gold=gold_label(gold[index]),
                 summarizer=names["summarizer"][index],
                 dataset=names["dataset"][index],
                 error_types=listed_types(error_types[index]),
@@ -262,17 +254,14 @@ def _foreign_label(shard: Shard, schema: pa.Schema, column: str | None) -> str |
     if column is None:
         return None
     if pa.types.is_nested(schema.field(column).type):
-        return f"column {column!r} holds {schema.field(column).type}; {_LABELS_ARE}"
+        return f"column {column!r} holds {schema.field(column).type}: a label is 1, 0, consistent or inconsistent"
     values = pq.read_table(shard.path, filesystem=shard.filesystem, columns=[column]).column(0).unique().to_pylist()
-    foreign = next((value for value in values if value is not None and _gold(value) is None), None)
-    if foreign is None:
-        return None
-    return f"column {column!r} holds {foreign!r}; {_LABELS_ARE}"
-
-
-def _gold(value: Any) -> Label | None:
-    key = value.strip().casefold() if isinstance(value, str) else value
-    return _GOLD.get(key) if isinstance(key, str | int | float) else None
+    for value in values:
+        try:
+            gold_label(value)
+        except ValueError:
+            return f"column {column!r} holds {value!r}; a label is 1, 0, consistent or inconsistent"
+    return None
 
 
 # Values

@@ -18,7 +18,7 @@ from msgspec import Struct
 from batchfact.calibration import Calibration, read_calibration
 from batchfact.config import BASE_MODEL, CHEN, DEFAULT_MODEL, FoldPolicy, Identity, OutputOptions, RunConfig, Runtime
 from batchfact.errors import UsageError, nearest
-from batchfact.models import ModelEntry, TrainedMode, registered
+from batchfact.models import ModelEntry, TrainedMode, known_entry, registered
 from batchfact.sharding import parse_shard
 
 SECTIONS: dict[str, type[Struct]] = {
@@ -61,7 +61,7 @@ def make_config(
     if "model" not in sections["identity"]:
         made["identity"] = msgspec.structs.replace(made["identity"], model=default_model(made["identity"]))
     made["identity"] = with_own_excerpts(made["identity"], sections["identity"])
-    entry = None if made["runtime"].base_url else registered(made["identity"].model)
+    entry = None if made["runtime"].base_url else known_entry(made["identity"].model)
     calibration = _calibration(chosen, entry)
     facts = method_facts(made["identity"], entry)
     if "aggregation" not in sections["fold"]:
@@ -135,7 +135,7 @@ def default_model(identity: Identity) -> str:
 
 def with_own_excerpts(identity: Identity, given: Container[str]) -> Identity:
     """The identity with the excerpts that its model was tuned on, but for the settings that were given."""
-    entry = registered(identity.model)
+    entry = known_entry(identity.model)
     mode = TrainedMode(paradigm=identity.paradigm, reasoning=reasons(identity, entry))
     if entry is None or entry.excerpts is None or mode not in entry.trained:
         return identity

@@ -59,7 +59,7 @@ def plan(
     from rich.console import Console
 
     from batchfact.prediction import count_tokens, find_planned_device, predict_run
-    from batchfact.settings import make_config
+    from batchfact.settings import make_config, read_options
     from batchfact.source import open_source
 
     options = {
@@ -85,7 +85,8 @@ def plan(
         document_column=settings.identity.document_column,
         summary_column=settings.identity.summary_column,
     )
-    found: InputPlan = count_tokens(source, settings, planned, has_model=model is not None or planned is not None)
+    is_meant = model is not None or (config is not None and "model" in read_options(config))
+    found: InputPlan = count_tokens(source, settings, planned, has_model=is_meant or planned is not None)
     table = _table(", ".join(paths))
     _add_input(table, found, is_guess=settings.identity.paradigm == "qg-qa")
     if price_in is not None or price_out is not None:

@@ -18,7 +18,7 @@ from batchfact.compare.experiment import Experiment
 from batchfact.compare.grid import PARADIGM_BY, ParadigmBy, Point
 from batchfact.errors import UsageError
 from batchfact.evaluate.runs import system_name
-from batchfact.models import registered
+from batchfact.models import known_entry
 from batchfact.settings import reasons
 
 
@@ -114,7 +114,7 @@ def _name(point: Point, same: Sequence[Point], repeats: Sequence[str]) -> Name:
 def _system(point: Point, *, with_shots: bool = True) -> str:
     identity = msgspec.to_builtins(point.config.identity)
     model, by = point.config.identity.model, point.paradigm_by
-    entry = None if point.config.runtime.base_url else registered(model)
+    entry = None if point.config.runtime.base_url else known_entry(model)
     facts = {
         "identity": {
             **identity,

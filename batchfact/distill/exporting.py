@@ -19,6 +19,7 @@ from batchfact import __version__
 from batchfact.distill.building import base_entry, trained_modes, trained_templates
 from batchfact.distill.card import model_card
 from batchfact.distill.example_files import Made, Origin, read_made
+from batchfact.distill.measures import best_evaluation
 from batchfact.distill.recipe import Recipe
 from batchfact.distill.training import MODEL, read_record
 from batchfact.errors import UsageError
@@ -29,6 +30,9 @@ from batchfact.models.folder import WEIGHTS, model_files, problem_with
 from batchfact.models.registry import EXPORTED, AdapterFolder, Folder, refuse_pinned, register
 from batchfact.models.tensor_files import TensorFile, TensorWriter, to_bfloat16, to_float32
 from batchfact.prompts.loader import PromptBook, shipped_texts
+
+CARD_MEASURES = ("balanced_accuracy", "roc_auc", "f1", "calibration_error", "pearson")
+"""Of an evaluation, what a model card has."""
 
 Form = Literal["adapter", "merged"]
 Tell = Callable[[str], None]
@@ -203,14 +207,28 @@ def _read_metrics(path: Path) -> Mapping[str, Any]:
         raise UsageError(f"--metrics {path} is no readable JSON ({error})") from error
     if not isinstance(found, dict):
         raise UsageError(f"--metrics {path} must hold an object with names and numbers")
+    return _headlines(found) if isinstance(found.get("cells"), list) else found
+
+
+def _headlines(evaluation: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What `batchfact eval --json` wrote, as a few numbers for each data set."""
+    found: dict[str, Any] = {}
+    for cell in evaluation["cells"]:
+        for run in cell["runs"]:
+            measures = run["measures"]
+            name = cell["dataset"] if len(cell["runs"]) == 1 else f"{cell['dataset']}, {run['repeat']}"
+            found[name] = {
+                "rows": measures["rows"],
+                "scored": measures["scored"],
+                **{each: measures[each]["value"] for each in CARD_MEASURES if measures[each]["type"] == "measured"},
+            }
     return found
 
 
 def _training_metrics(trained: Path) -> Mapping[str, Any]:
-    """The last evaluation that the training's log has."""
+    """The evaluation of the model's checkpoint, from the training's log."""
     try:
         history = json.loads((trained / "log.json").read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
-    measured = [entry for entry in history if "eval_roc_auc" in entry]
-    return {name: value for name, value in measured[-1].items() if name.startswith("eval_")} if measured else {}
+    return {name: value for name, value in best_evaluation(history).items() if name.startswith("eval_")}

@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from msgspec import Struct
 
-from batchfact.demonstrations import LABELS
 from batchfact.distill.recipe import Set
 from batchfact.errors import UsageError, nearest
+from batchfact.gold import gold_label
 from batchfact.records import Label
 
 NEEDED = ("document", "summary", "label")
@@ -44,22 +44,28 @@ class Labelled(Struct, frozen=True, kw_only=True):
 def read_labelled(entry: Set, folder: Path) -> tuple[list[Labelled], int]:
     """The usable rows that meet the entry's rules, and how many met them but lack a text or a label.
 
-    Raises: UsageError for a file or a column that is not there, a rule that is none, or a label that is none.
+    Raises: UsageError for a file or a column that is not there, a rule or a label that is none, or an id of two rows.
     """
     path = folder / entry.path
     names = _columns(path, entry)
     rules = [parse_rule(rule, names, f"the data set {entry.name}") for rule in entry.where]
-    found, left_out = [], 0
+    found: dict[str, Labelled] = {}
+    left_out = 0
     for number, row in enumerate(_rows(path)):
         if not all(rule(row) for rule in rules):
             continue
-        if all(isinstance(row[name], str) and row[name].strip() for name in NEEDED[:2]) and row["label"] is not None:
-            found.append(_labelled(entry, row, number))
-        else:
+        place = f"the data set {entry.name}, row {number}"
+        label = _label(row["label"], place)
+        if label is None or not all(isinstance(row[name], str) and row[name].strip() for name in NEEDED[:2]):
             left_out += 1
+            continue
+        pair = _labelled(entry, row, number, label, place)
+        if pair.id in found:
+            raise UsageError(f"{place} has the id {pair.id!r} of an earlier one: each summary needs an id of its own")
+        found[pair.id] = pair
     if not found:
         raise UsageError(f"the data set {entry.name} ({path}) has no usable row that meets its rules")
-    return found, left_out
+    return list(found.values()), left_out
 
 
 def parse_rule(rule: str, names: list[str], place: str) -> Callable[[Row], bool]:
@@ -113,25 +119,24 @@ def _rows(path: Path) -> Iterator[Row]:
             yield from batch.to_pylist()
 
 
-def _labelled(entry: Set, row: Row, number: int) -> Labelled:
-    place = f"the data set {entry.name}, row {number}"
-    labels = row.get("sentence_labels")
+def _labelled(entry: Set, row: Row, number: int, label: Label, place: str) -> Labelled:
+    labels = [_label(each, place) for each in row.get("sentence_labels") or ()]
     return Labelled(
         data_set=entry.name,
         id=str(row["id"]) if row.get("id") is not None else str(number),
         document=row["document"].strip(),
         summary=row["summary"].strip(),
-        label=_label(row["label"], place),
-        sentence_labels=tuple(_label(each, place) for each in labels) if labels and None not in labels else None,
+        label=label,
+        sentence_labels=tuple(each for each in labels if each) if labels and None not in labels else None,
         reason=_reason(entry.reason, row, place),
     )
 
 
-def _label(value: object, place: str) -> Label:
-    name = value.strip().casefold() if isinstance(value, str) else value
-    if not isinstance(name, str | int | float) or name not in LABELS:
-        raise UsageError(f"{place}: a label is 1, 0, consistent or inconsistent, got {value!r}")
-    return LABELS[name]
+def _label(value: object, place: str) -> Label | None:
+    try:
+        return gold_label(value)
+    except ValueError as error:
+        raise UsageError(f"{place}: {error}") from None
 
 
 def _reason(column: str | None, row: Row, place: str) -> str | None:

@@ -40,6 +40,12 @@ def measure(scored: Mapping[str, Sequence[Scored]]) -> dict[str, float]:
     }
 
 
+def best_evaluation(history: Sequence[Mapping[str, float]]) -> Mapping[str, float]:
+    """The evaluation of the checkpoint that becomes the model, in a training's log; empty without evaluations."""
+    measured = [entry for entry in history if "eval_roc_auc" in entry]
+    return max(measured, key=lambda entry: entry["eval_roc_auc"], default={})
+
+
 def check_measurable(labels: Sequence[Label]) -> None:
     """Raises: UsageError unless there are test summaries of both labels."""
     if len(set(labels)) < 2:

@@ -19,7 +19,7 @@ from batchfact.assembly import Assembler
 from batchfact.distill.building import base_entry
 from batchfact.distill.curves import draw_curves
 from batchfact.distill.example_files import Made, Placed, read_examples, read_made
-from batchfact.distill.measures import check_measurable
+from batchfact.distill.measures import best_evaluation, check_measurable
 from batchfact.distill.recipe import Recipe, Train
 from batchfact.distill.visits import Document, Visits, gather, too_long
 from batchfact.durable import durable_file
@@ -49,7 +49,7 @@ class Record(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Trained(Struct, frozen=True, kw_only=True):
-    """Where the model is, and what the last evaluation said; `metrics` is empty without test examples.
+    """Where the model is, and what the evaluation of its checkpoint said; `metrics` is empty without test examples.
 
     `is_main` is false in all but one of several processes, so that one alone reports.
     """
@@ -109,7 +109,7 @@ def train(
         raise RunFailedError(f"training needs more memory than there is ({error}); lower trees.max_tokens") from error
     _save(trainer, tokenizer.pretrained, output, record)
     history: list[dict[str, float]] = trainer.state.log_history
-    metrics = next((entry for entry in reversed(history) if "eval_roc_auc" in entry), {})
+    metrics = best_evaluation(history)
     return Trained(
         model=output / MODEL,
         steps=int(done.global_step),

@@ -77,6 +77,8 @@ class EngineSpec(Struct, frozen=True, kw_only=True):
     """Answers must not depend on what else is asked, as far as the engine can do it; `describe` says how."""
     samples: bool = False
     """Text is written at a temperature above 0, each request with a seed of its own."""
+    writes: bool = False
+    """Some requests have the model write text: many steps, where a label takes one."""
     log_file: Path | None = None
     """Where the engine's own log goes; None leaves it on standard error."""
     extra: Mapping[str, str] = {}

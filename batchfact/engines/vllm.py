@@ -113,7 +113,8 @@ class VllmFactory:
             "engine": "vllm",
             "engine_version": ".".join(package.version.split(".")[:2]),
             "device": "cpu" if package.is_cpu else "gpu",
-            "dtype": resolve_dtype(spec, facts, is_cpu=package.is_cpu),
+            "dtype": (dtype := resolve_dtype(spec, facts, is_cpu=package.is_cpu)),
+            "head_dtype": resolve_head_dtype(spec, facts, dtype, is_cpu=package.is_cpu),
             "quantization": spec.quantization or facts.quantization or "none",
             "max_model_len": str(resolve_max_model_len(spec, facts)),
             **({"deterministic": ONE_AT_A_TIME if package.is_cpu else BATCH_INVARIANT} if spec.deterministic else {}),
@@ -235,6 +236,16 @@ def installed_package() -> Package:
 def resolve_max_model_len(spec: EngineSpec, facts: ModelFacts) -> int:
     """Tokens of the longest prompt with its answer, decided before the engine starts: it says which documents fit."""
     return spec.max_model_len or min(facts.max_tokens or DEFAULT_MAX_MODEL_LEN, DEFAULT_MAX_MODEL_LEN)
+
+
+def resolve_head_dtype(spec: EngineSpec, facts: ModelFacts, dtype: str, *, is_cpu: bool) -> str:
+    """What the logits are computed in: float32 where it can be had.
+
+    bfloat16 has steps of an eighth between logits of 16 and 32, so that many labels would lie at 0.5 exactly. On a CPU
+    every step copies the head's weights for it: little beside the prompts of a batch, much beside a step of writing.
+    """
+    is_plain = not (spec.quantization or facts.quantization)
+    return "float32" if is_plain and not (is_cpu and spec.writes) else dtype
 
 
 @lru_cache(maxsize=256)
@@ -372,11 +383,13 @@ def _engine_args(spec: EngineSpec, package: Package) -> Any:
 
     facts = read_model(spec.model)
     dtype = resolve_dtype(spec, facts, is_cpu=package.is_cpu)
+    head_dtype = resolve_head_dtype(spec, facts, dtype, is_cpu=package.is_cpu)
     max_model_len = resolve_max_model_len(spec, facts)
     settings: dict[str, Any] = {
         "model": str(spec.model),
         "tokenizer": str(spec.model),
         "dtype": dtype,
+        "hf_overrides": {} if head_dtype == dtype else {"head_dtype": head_dtype},
         "quantization": spec.quantization,
         "seed": spec.seed,
         "max_model_len": max_model_len,
@@ -396,7 +409,10 @@ def _engine_args(spec: EngineSpec, package: Package) -> Any:
     if spec.gpu_memory_utilization is not None:
         settings["gpu_memory_utilization"] = spec.gpu_memory_utilization
     settings |= _cpu_settings(spec, facts, dtype, max_model_len) if package.is_cpu else _gpu_settings(spec)
-    settings |= convert_extra(spec.extra, AsyncEngineArgs)
+    given = convert_extra(spec.extra, AsyncEngineArgs)
+    if isinstance(given.get("hf_overrides"), dict):
+        given["hf_overrides"] = settings["hf_overrides"] | given["hf_overrides"]
+    settings |= given
     if spec.deterministic and package.is_cpu:
         settings |= {"max_num_seqs": 1, "enable_prefix_caching": False}
     return AsyncEngineArgs(**settings)

@@ -25,9 +25,10 @@ from batchfact.evaluate.opening import Opened, open_files
 from batchfact.evaluate.runs import UNKNOWN_LENGTH, Counts, Rows, Run, Texts, repeat_name, system_name
 from batchfact.evaluate.thresholds import predict
 from batchfact.evaluate.where import parse_where
+from batchfact.gold import gold_label
 from batchfact.metadata import METADATA_KEY
 
-LABELS: dict[Any, int] = {1: CONSISTENT, "consistent": CONSISTENT, 0: INCONSISTENT, "inconsistent": INCONSISTENT}
+NUMBERS = {"consistent": CONSISTENT, "inconsistent": INCONSISTENT, None: NONE}
 DEFAULT_THRESHOLD = 0.5
 """Of scores that were made elsewhere."""
 SUMMARIZER_NAMES = ("summarizer", "summariser", "system")
@@ -106,8 +107,10 @@ def read_run(file: str, columns: Columns, *, labels: str | None = None, where: s
             f"{file} has no label column {columns.label!r}{nearest(columns.label, names)}; name it with "
             "--label-column, or give a file with id and label with --labels"
         )
-    table = _read(dataset, columns, prefix, parse_where(where, names) if where else None, facts)
-    rows = _rows(table, opened, columns, prefix)
+    condition = parse_where(where, names) if where else None
+    table = _read(dataset, columns, prefix, condition, facts)
+    numbers = np.arange(table.num_rows) if condition is None else _numbers_of_rows(dataset, condition)
+    rows = _rows(table, opened, columns, prefix, numbers)
     if labels is not None:
         opened.require(columns.id, "--id-column")
         rows = _join(rows, file, labels, columns, notes)
@@ -236,6 +239,12 @@ def _read(
         raise UsageError(f"the rows cannot be read: {error}") from error
 
 
+def _numbers_of_rows(dataset: pads.Dataset, where: pc.Expression) -> Counts:
+    """The places of the rows that are left: a row that has no id is known by its place among all."""
+    is_left = dataset.scanner(columns={"is left": where}, batch_size=_BATCH_ROWS).to_table().column(0)
+    return np.flatnonzero(is_left.fill_null(False).to_numpy())
+
+
 def _with_counts(batch: pa.RecordBatch) -> pa.RecordBatch:
     """The batch with the number of judged findings in the place of the findings."""
     place = batch.schema.get_field_index(JUDGED)
@@ -252,7 +261,7 @@ def _num_judged(findings: pa.ListArray) -> Counts:
 # Arrays
 
 
-def _rows(table: pa.Table, opened: Opened, columns: Columns, prefix: str | None) -> Rows:
+def _rows(table: pa.Table, opened: Opened, columns: Columns, prefix: str | None, numbers: Counts) -> Rows:
     file, size = opened.given, table.num_rows
     first_row = opened.origin.first_row if opened.origin else 0
     scores = _numbers(table, columns.score or f"{prefix}score", file)
@@ -267,7 +276,7 @@ def _rows(table: pa.Table, opened: Opened, columns: Columns, prefix: str | None)
     ids = _texts(table, columns.id, None)
     has_ids = columns.id in table.column_names
     return Rows(
-        ids=ids if has_ids else np.array([f"row {row}" for row in range(first_row, first_row + size)], object),
+        ids=ids if has_ids else np.array([f"row {first_row + number}" for number in numbers], object),
         gold=_labels(table.column(columns.label), file, columns.label)
         if columns.label in table.column_names
         else np.full(size, NONE, np.int8),
@@ -294,15 +303,15 @@ def _labels(column: pa.ChunkedArray, file: str, name: str) -> Labels:
     if pa.types.is_nested(column.type):
         raise UsageError(f"{file}, column {name!r}: a label is 1, 0, consistent or inconsistent, not {column.type}")
     found = column.unique().to_pylist()
-    known = {value: NONE if value is None else _label(value, file, name) for value in found}
-    return np.array([known[value] for value in column.to_pylist()], np.int8)
+    known = {value: _label(value, file, name) for value in found}
+    return np.array([known.get(value, NONE) for value in column.to_pylist()], np.int8)  # a NaN is no key of its own
 
 
 def _label(value: Any, file: str, name: str) -> int:
-    key = value.strip().casefold() if isinstance(value, str) else value
-    if not isinstance(key, str | int | float) or key not in LABELS:
-        raise UsageError(f"{file}, column {name!r}: a label is 1, 0, consistent or inconsistent, got {value!r}")
-    return LABELS[key]
+    try:
+        return NUMBERS[gold_label(value)]
+    except ValueError as error:
+        raise UsageError(f"{file}, column {name!r}: {error}") from None
 
 
 def _numbers(table: pa.Table, name: str, file: str) -> Scores:

@@ -86,7 +86,11 @@ class _Condition:
     def _constants(self, node: ast.expr) -> pa.Array:
         if not isinstance(node, ast.Tuple | ast.List | ast.Set) or not node.elts:
             raise self._not_understood(node)
-        return pa.array([self._constant(each) for each in node.elts])
+        try:
+            return pa.array([self._constant(each) for each in node.elts])
+        except (TypeError, pa.ArrowException) as error:
+            shown = ast.get_source_segment(self.text.strip(), node) or self.text
+            raise UsageError(f"--where: {shown} holds values of different types") from error
 
     def _constant(self, node: ast.expr) -> Any:
         match node:

@@ -6,7 +6,15 @@ knows nothing of engines, prompts or pairs, and imports no model library until i
 
 from batchfact.models.digest import model_digest
 from batchfact.models.fetch import is_local, locate, locate_config, pull
-from batchfact.models.registry import ModelEntry, TrainedMode, add_model, find_model, list_models, registered
+from batchfact.models.registry import (
+    ModelEntry,
+    TrainedMode,
+    add_model,
+    find_model,
+    known_entry,
+    list_models,
+    registered,
+)
 
 __all__ = [
     "ModelEntry",
@@ -14,6 +22,7 @@ __all__ = [
     "add_model",
     "find_model",
     "is_local",
+    "known_entry",
     "list_models",
     "locate",
     "locate_config",

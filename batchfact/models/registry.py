@@ -171,8 +171,17 @@ def find_model(name: str) -> ModelEntry:
 
 
 def registered(name: str) -> ModelEntry | None:
-    """The entry of a registered name; None for folders and Hugging Face ids, of which nothing is known beforehand."""
+    """The entry of a registered name; None for folders and Hugging Face ids."""
     return (shipped_models() | user_models()).get(name)
+
+
+def known_entry(name: str) -> ModelEntry | None:
+    """What is known of a model beforehand: a registered name's entry, or that of a folder that `batchfact distill
+    export` wrote; None for other folders and for Hugging Face ids.
+
+    Raises: UsageError if the user's registry, or the folder's entry, cannot be read.
+    """
+    return registered(name) or read_exported(Path(name).expanduser())
 
 
 def add_model(name: str, where: str) -> ModelEntry:

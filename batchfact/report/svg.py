@@ -32,6 +32,8 @@ COLOURS: Mapping[str, str] = {
 _SVG = "http://www.w3.org/2000/svg"
 _XLINK = "http://www.w3.org/1999/xlink"
 _DROPPED = {f"{{{_SVG}}}{name}" for name in ("metadata", "style", "script", "foreignObject")}
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufffe\uffff]")
+"""What no XML may hold, or no reader can see; names from the user's columns may."""
 _POINT = re.compile(r"(\d+(?:\.\d+)?)pt")
 
 ET.register_namespace("", _SVG)
@@ -65,7 +67,7 @@ def draw(figure: Figure) -> str:
         # The browser draws the text with fonts of its own, so a character that matplotlib's font lacks is no loss.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
-    return buffer.getvalue()
+    return _CONTROL.sub("\ufffd", buffer.getvalue())
 
 
 def inline_svg(svg: str, prefix: str, description: str) -> str:

@@ -23,6 +23,7 @@ from batchfact.models import find_model
 from batchfact.paradigms import make_paradigm
 from batchfact.paradigms.program import Running
 from batchfact.planning import TokenRates, plan_input
+from batchfact.prediction import count_tokens
 from batchfact.preparation import make_contexts, make_counters, make_prompts
 from batchfact.records import Pair
 from batchfact.source import Source, open_source
@@ -101,6 +102,17 @@ def test_tokens_are_those_of_the_prompts_themselves(paradigm: Any, described_mod
     assert found.computed_tokens == pytest.approx(unique_tokens(prompts), rel=0.05)
     assert found.cached_tokens == found.prompt_tokens - found.computed_tokens
     assert found.longest_prompt == pytest.approx(max(map(len, prompts)), rel=0.05)
+
+
+def test_documents_are_measured_by_the_models_own_context(described_model: Path, make_input: Any) -> None:
+    source = open_source([str(make_input(PAIRS))])
+    config = RunConfig(inputs=(), output="", identity=Identity(model=str(described_model)))
+    fitting = count_tokens(source, config, None, has_model=True)
+    (described_model / "config.json").write_text(json.dumps(CONFIG | {"max_position_embeddings": 512}), "utf-8")
+    short = count_tokens(source, config, None, has_model=True)
+
+    assert not fitting.notes
+    assert any("pairs are aligned" in note for note in short.notes)
 
 
 def test_an_input_without_rows_keeps_the_guesses(described_model: Path, make_input: Any) -> None:

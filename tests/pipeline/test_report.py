@@ -141,7 +141,7 @@ def test_a_column_that_only_has_the_name_of_labels_is_left_alone_and_it_is_said(
 def test_a_column_that_was_named_for_labels_must_hold_some(tmp_path: Path) -> None:
     path = write_scored(tmp_path / "s.parquet", [{**ROW, "topic": "sports"}])
 
-    with pytest.raises(UsageError, match=r"'topic' holds 'sports'; labels are 1 or 0.*--label-column"):
+    with pytest.raises(UsageError, match=r"'topic' holds 'sports'; a label is 1.*--label-column"):
         report(path, label="topic")
 
 

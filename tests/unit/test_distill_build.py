@@ -246,12 +246,14 @@ def test_examples_say_what_they_were_made_with(tmp_path: Path, base: Path):
         ({"where": ["label = 1"]}, "all training rows are consistent: nothing can be learnt from one label"),
         ({"reason": "why"}, "has no column 'why'"),
         ({"path": "none.parquet"}, "none.parquet cannot be read"),
+        ({"path": "twice.parquet"}, "row 2 has the id '0-a' of an earlier one: each summary needs an id of its own"),
     ],
 )
 def test_data_that_cannot_be_used_is_refused_with_the_way_out(
     tmp_path: Path, base: Path, settings: dict[str, Any], message: str
 ):
-    write_labelled(tmp_path / "notes.parquet", range(4))
+    rows = pq.read_table(write_labelled(tmp_path / "notes.parquet", range(4)))
+    pq.write_table(pa.concat_tables([rows[:2], rows[:2]]), tmp_path / "twice.parquet")
     with pytest.raises(UsageError, match=message):
         built(tmp_path, base, data=one_set(**settings))
 

@@ -13,7 +13,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from batchfact.distill.building import build
-from batchfact.distill.exporting import export
+from batchfact.distill.exporting import _read_metrics, export
+from batchfact.distill.measures import best_evaluation
 from batchfact.distill.recipe import read_recipe
 from batchfact.distill.training import train
 from batchfact.errors import UsageError
@@ -161,3 +162,27 @@ def test_examples_and_adapters_of_another_base_are_refused(tmp_path: Path, base:
         export(tmp_path / "out", base, recipe, tell=silent)
     with pytest.raises(UsageError, match="holds no trained model"):
         export(tmp_path / "cache", tmp_path / "none", recipe, tell=silent)
+
+
+def test_a_card_has_the_evaluation_of_the_checkpoint_that_became_the_model():
+    history = [
+        {"step": 20, "eval_roc_auc": 0.81, "loss": 0.4},
+        {"step": 30, "loss": 0.3},
+        {"step": 40, "eval_roc_auc": 0.62},
+    ]
+    assert best_evaluation(history)["step"] == 20
+    assert best_evaluation(history[1:2]) == {}
+
+
+def test_a_card_takes_a_few_numbers_of_an_evaluation(tmp_path: Path):
+    measured = {"type": "measured", "value": 0.7, "low": 0.6, "high": 0.8}
+    absent = {"type": "absent", "reason": "there are no human ratings"}
+    measures = dict.fromkeys(("balanced_accuracy", "roc_auc", "f1", "calibration_error"), measured)
+    cell = {
+        "dataset": "notes",
+        "runs": [{"repeat": "a", "measures": {"rows": 9, "scored": 8, "pearson": absent, **measures}}],
+    }
+    (tmp_path / "m.json").write_text(json.dumps({"cells": [cell]}), "utf-8")
+    assert _read_metrics(tmp_path / "m.json") == {
+        "notes": {"rows": 9, "scored": 8, "balanced_accuracy": 0.7, "roc_auc": 0.7, "f1": 0.7, "calibration_error": 0.7}
+    }

@@ -54,7 +54,7 @@ def test_the_headline_counts_unscored_rows_as_wrong_and_the_other_figure_leaves_
 
 @pytest.mark.parametrize(
     "gold",
-    [[True, False], ["consistent", "inconsistent"], [" Consistent", "INCONSISTENT"], [1.0, 0.0]],
+    [[True, False], ["consistent", "inconsistent"], [" Consistent", "INCONSISTENT"], [1.0, 0.0], ["1", "0"]],
 )
 def test_labels_may_be_numbers_booleans_and_words(tmp_path: Path, gold: list[Any]) -> None:
     run = read(write_scored(tmp_path / "a.parquet", gold, [0.9, 0.1]))
@@ -73,6 +73,24 @@ def test_rows_without_a_label_are_left_out_and_said(tmp_path: Path) -> None:
 
     assert len(run.rows) == 2
     assert run.notes == (f"{run.file}: 1 rows without a label are left out",)
+
+
+def test_a_label_that_is_not_a_number_is_a_missing_one(tmp_path: Path) -> None:
+    gold = pa.array([1.0, float("nan"), 0.0, float("nan")])
+    run = read(write_scored(tmp_path / "a.parquet", gold, [0.9, 0.5, 0.1, 0.5]))
+
+    assert run.rows.gold.tolist() == [1, 0]
+
+
+def test_a_row_without_an_id_is_known_by_its_place_among_all(tmp_path: Path) -> None:
+    statuses = ["ok", "incomplete", "ok", "ok"]
+    file = write_scored(tmp_path / "a.parquet", [1, 1, 0, 0], [0.9, None, 0.1, 0.2], statuses=statuses)
+    table = pq.read_table(file)
+    pq.write_table(table.drop_columns("id"), file)
+
+    run = read(file, where="batchfact_status == 'ok'")
+
+    assert run.rows.ids.tolist() == ["row 0", "row 2", "row 3"]
 
 
 def test_where_selects_rows(tmp_path: Path) -> None:

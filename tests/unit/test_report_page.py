@@ -14,11 +14,11 @@ from scipy.stats import binomtest
 
 from batchfact.errors import UsageError
 from batchfact.records import Label, Usage
-from batchfact.report.figures import ranking_plot, score_plot, verdict_plot
+from batchfact.report.figures import _axes, ranking_plot, score_plot, verdict_plot
 from batchfact.report.listing import list_rows
 from batchfact.report.page import Page, Section, Settings, Table, Tile, render
 from batchfact.report.rows import ScoredRow
-from batchfact.report.svg import inline_svg
+from batchfact.report.svg import draw, drawing, inline_svg
 from batchfact.report.tally import Tally
 from batchfact.reporting import _beside
 
@@ -115,6 +115,15 @@ def test_any_summariser_name_can_be_drawn(name):
     plot = ranking_plot(tally.ranking())
 
     assert inline_svg(plot.svg, "p-", plot.description).startswith("<svg")
+
+
+def test_a_control_character_in_a_figures_text_leaves_it_readable():
+    with drawing():
+        figure, axes = _axes(2.0)
+        axes.set_yticks([0], labels=["a\x01b"])
+        svg = draw(figure)
+
+    assert "a\ufffdb" in inline_svg(svg, "p-", "a figure")
 
 
 def test_the_ranking_has_wilsons_interval_and_puts_the_unscored_last():

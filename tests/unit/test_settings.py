@@ -9,7 +9,7 @@ import pytest
 from batchfact import settings
 from batchfact.config import BASE_MODEL, DEFAULT_MODEL, FoldPolicy, Identity
 from batchfact.errors import UsageError
-from batchfact.models.registry import Excerpts, registered
+from batchfact.models.registry import EXPORTED, Excerpts, Folder, ModelEntry, TrainedMode, registered
 from batchfact.settings import make_config, option_names, parse_bytes, parse_pairs, read_options
 
 
@@ -59,6 +59,7 @@ def test_a_model_that_was_tuned_on_excerpts_gets_them_unless_told_otherwise(monk
     assert tuned is not None
     on_excerpts = msgspec.structs.replace(tuned, excerpts=Excerpts(align_sentences=8, context_tokens=384))
     monkeypatch.setattr(settings, "registered", {DEFAULT_MODEL: on_excerpts}.get)
+    monkeypatch.setattr(settings, "known_entry", {DEFAULT_MODEL: on_excerpts}.get)
     own = make_config((), "", {}).identity
     assert (own.long_documents, own.align_sentences, own.context_tokens) == ("align", 8, 384)
     given = make_config((), "", {"long-documents": "auto", "align-sentences": 3}).identity
@@ -66,6 +67,18 @@ def test_a_model_that_was_tuned_on_excerpts_gets_them_unless_told_otherwise(monk
     for options in ({"model": BASE_MODEL}, {"model": DEFAULT_MODEL, "paradigm": "vanilla"}):
         other = make_config((), "", options).identity
         assert (other.long_documents, other.align_sentences, other.context_tokens) == ("auto", 5, 1024)
+
+
+def test_an_exported_folder_brings_its_excerpts_under_no_name_too(tmp_path: Path) -> None:
+    exported = ModelEntry(
+        name="mine",
+        source=Folder(path=tmp_path),
+        trained=(TrainedMode(paradigm="sent-nli", reasoning=False),),
+        excerpts=Excerpts(align_sentences=9, context_tokens=300),
+    )
+    (tmp_path / EXPORTED).write_bytes(msgspec.json.encode(exported, enc_hook=str))
+    own = make_config((), "", {"model": str(tmp_path)}).identity
+    assert (own.long_documents, own.align_sentences, own.context_tokens) == ("align", 9, 300)
 
 
 def test_the_default_model_brings_its_calibration() -> None:

