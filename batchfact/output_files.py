@@ -77,7 +77,7 @@ def whole_output(filesystem: pafs.FileSystem, path: str, spool: Path | None = No
             yield written
             publish(written, filesystem, path)
         return
-    final = Path(path)
+    final = Path(path).resolve()  # what a link names is replaced, not the link
     temporary = final.with_name(f".{final.name}.tmp")
     final.parent.mkdir(parents=True, exist_ok=True)
     _remove(temporary)
@@ -101,7 +101,7 @@ def _replace(temporary: Path, final: Path) -> None:
 
 
 def _remove(path: Path) -> None:
-    if path.is_dir():
+    if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)

@@ -250,7 +250,7 @@ def _is_journal_of(journal: Path, output: str) -> bool:
 
 def absolute(place: str) -> str:
     """A local path from the root, so that a journal is understood from any folder; a URI stays as it is."""
-    return place if "://" in place else str(Path(place).absolute())
+    return place if "://" in place else str(Path(place).expanduser().absolute())
 
 
 def resolve_engine(name: str, entry: ModelEntry | None) -> tuple[str, str | None]:

@@ -10,6 +10,7 @@ from batchfact.config import Identity, RunConfig
 from batchfact.errors import UsageError
 from batchfact.journal import Journal, default_folder, read_run
 from batchfact.metadata import describe_run
+from batchfact.preparation import absolute
 from batchfact.run_file import RunFile
 from batchfact.run_log import incidents, throughput
 from batchfact.settings import fitted_otherwise, make_config
@@ -55,7 +56,9 @@ def reduce_journal(
     source = open_source(
         config.inputs, document_column=identity["document_column"], summary_column=identity["summary_column"]
     )
-    check_output(source, target, config.columns, will_resume=to is None)
+    # Beside its journal, an output may have been moved; elsewhere, it must be the one that the journal is of.
+    is_its_own = to is None and (journal is None or runtime.get("output") == absolute(output))
+    check_output(source, target, config.columns, will_resume=is_its_own)
     for note in calibration_notes(config, identity):
         warn(note)
     fold = {"policy": config.fold, "columns": config.columns} if to is None else kept.fold

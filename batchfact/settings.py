@@ -220,7 +220,7 @@ def parse_pairs(words: list[str], option: str) -> dict[str, str]:
 def _decode(kind: type, value: Any) -> Any:
     """Paths, which msgspec does not know."""
     if kind is Path and isinstance(value, str):
-        return Path(value)
+        return Path(value).expanduser()
     raise NotImplementedError(f"{kind} from {value!r}")
 
 

@@ -357,7 +357,8 @@ def _output_schema(
 ) -> pa.Schema:
     fields = [schema.field(index) for index in kept]
     fields += [field.with_name(columns.column_prefix + field.name) for field in VERDICT_FIELDS]
-    own = {METADATA_KEY: json.dumps(metadata, ensure_ascii=False, default=str)}
+    # As bytes, like the input's: beside a text of the same name the former run's entry would stay, and be read first.
+    own = {METADATA_KEY.encode(): json.dumps(metadata, ensure_ascii=False, default=str).encode()}
     return pa.schema(fields, metadata={**(schema.metadata or {}), **own})
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from importlib.util import find_spec
 from typing import Any, Literal
@@ -223,13 +223,13 @@ class OpenAIEngine:
                 if not self.tokenizer.is_chat:
                     prompt = conversation.open_turn
                     got = await self._client.completions.create(model=model, prompt=prompt, **settings)
-                    return read_completion(got, len(prompt))
+                    return _read(got, len(prompt), read_completion)
                 messages, extra = self._messages(conversation)
                 body = {**extra, **settings.get("extra_body", {})}
                 got = await self._client.chat.completions.create(
                     model=model, messages=messages, **{**settings, "extra_body": body}
                 )
-                return read_chat(got, sum(len(message["content"]) for message in messages))
+                return _read(got, sum(len(message["content"]) for message in messages), read_chat)
         except openai.APIConnectionError as error:
             await self._check_alive()
             raise RequestError(f"the server gave no answer ({error})") from error
@@ -301,6 +301,26 @@ def named_label(text: str, words: Sequence[frozenset[str]]) -> int | None:
     return None
 
 
+def _read(got: Any, num_chars: int, read: Callable[[Any, int], Reply]) -> Reply:
+    """The reply, in text that can be written as UTF-8.
+
+    Raises: RequestError also for an answer of another form than the protocol's.
+    """
+    try:
+        reply = read(got, num_chars)
+        return msgspec.structs.replace(reply, text=reply.text.encode("utf-8", "replace").decode())
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise RequestError(f"the server's answer has a form that is not known ({error})") from error
+
+
+def _text_of(content: Any) -> str:
+    """A message's text; some servers give it in parts, beside those of reasoning."""
+    if isinstance(content, list):
+        parts = (each.get("text") if isinstance(each, dict) else getattr(each, "text", None) for each in content)
+        return "".join(part for part in parts if part)
+    return content or ""
+
+
 def read_chat(got: Any, num_chars: int) -> Reply:
     """Raises: RequestError for an answer without a choice, and for a refusal."""
     choice = _choice(got)
@@ -311,11 +331,11 @@ def read_chat(got: Any, num_chars: int) -> Reply:
     content = getattr(getattr(choice, "logprobs", None), "content", None)
     top = None
     if content:
-        top = tuple((each.token, each.logprob) for each in content[0].top_logprobs or [content[0]])
+        top = tuple((each.token, float(each.logprob)) for each in content[0].top_logprobs or [content[0]])
     elif content == []:
         top = ()
     return Reply(
-        text=getattr(message, "content", None) or "", finish=_finish(choice), top=top, usage=_usage(got, num_chars)
+        text=_text_of(getattr(message, "content", None)), finish=_finish(choice), top=top, usage=_usage(got, num_chars)
     )
 
 
@@ -323,7 +343,9 @@ def read_completion(got: Any, num_chars: int) -> Reply:
     """Raises: RequestError for an answer without a choice, and for a refusal."""
     choice = _choice(got)
     listed = getattr(getattr(choice, "logprobs", None), "top_logprobs", None)
-    top = None if listed is None else tuple((listed[0] or {}).items()) if listed else ()
+    top: tuple[tuple[str, float], ...] | None = None
+    if listed is not None:
+        top = tuple((token, float(logprob)) for token, logprob in (listed[0] or {}).items()) if listed else ()
     return Reply(
         text=getattr(choice, "text", None) or "", finish=_finish(choice), top=top, usage=_usage(got, num_chars)
     )

@@ -19,7 +19,7 @@ from batchfact.records import Prompt
 
 __all__ = ["METHOD_VERSION", "make_paradigm", "template_names"]
 
-METHOD_VERSION = 3
+METHOD_VERSION = 4
 """Raise it with every change of code or data that can change answers: sentence splitting, claim rules, schemas, limits.
 
 It is part of a run's identity, so that one output never mixes answers of two versions."""

@@ -71,7 +71,7 @@ def answer(program: Program, ask: Callable[[Request], Reply]) -> Findings:
 class _Frame:
     """One program at its present yield: what it still waits for, and where its findings go."""
 
-    __slots__ = ("missing", "parent", "place", "program", "results")
+    __slots__ = ("has_parts", "missing", "parent", "place", "program", "results")
 
     def __init__(self, program: Program, parent: _Frame | None, place: int) -> None:
         self.program = program
@@ -79,6 +79,7 @@ class _Frame:
         self.place = place
         self.results: list[Any] = []
         self.missing = 0
+        self.has_parts = False
 
 
 class Running:
@@ -133,6 +134,7 @@ class Running:
             self.wanted.extend(wanted)
 
     def _open(self, frame: _Frame, wanted: Together) -> None:
+        frame.has_parts = True
         frame.results = [()] * len(wanted.programs)
         frame.missing = len(wanted.programs)
         for place, program in enumerate(wanted.programs):
@@ -142,7 +144,8 @@ class Running:
         if frame.parent is None:
             self.findings = findings
             return
-        self.findings_so_far.extend(findings)
+        if not frame.has_parts:  # those of its parts are there already
+            self.findings_so_far.extend(findings)
         frame.parent.results[frame.place] = findings
         self._settle(frame.parent, _joined)
 

@@ -12,6 +12,7 @@ claim to check, the window's questions are asked once more without them (not in 
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import msgspec
@@ -23,6 +24,7 @@ from batchfact.paradigms.judging import failed, reply_to
 from batchfact.paradigms.program import Paradigm, Program, together
 from batchfact.prompts.loader import PromptTemplate
 from batchfact.records import Finding, FindingStatus, Pair, Window, Write, Written
+from batchfact.text.answers import read_refusal
 from batchfact.text.windows import windows
 
 MAX_CLAIM_TOKENS = 384
@@ -35,6 +37,8 @@ CHARACTER, IN_WORD = r'[^"\\{}\n\r\t]', r'[^ "\\{}\n\r\t]'
 ASKING = "Who|Whom|Whose|What|Which|When|Where|How many|How much|How long|How old"
 QUESTION_PATTERN = rf'^({ASKING}) [^"\\{{}}?\n\r\t]{{4,100}}\?$'
 ENTITY_PATTERN = rf"^{IN_WORD}{CHARACTER}{{0,60}}$"
+NO_CLAIMS = re.compile(r'"claims"\s*:\s*\[\s*\]')
+"""A list that the model left empty: it says itself that there is nothing to ask."""
 RESOLVED_PATTERN = rf"^{IN_WORD}+( {IN_WORD}+){{0,80}}$"
 
 
@@ -68,10 +72,14 @@ def closed(properties: dict[str, Any]) -> dict[str, Any]:
 
 
 def without_claims(about: Finding, written: Written) -> Finding:
-    """`no_claims` where the model wrote none worth asking; unknown where it was cut before the first was whole."""
-    if any(written_claims(written.text)) or written.finish == "stop":
+    """`no_claims` where the model wrote none worth asking, or an empty list; unknown where its text holds neither."""
+    if any(written_claims(written.text)) or NO_CLAIMS.search(written.text):
         return msgspec.structs.replace(about, status="no_claims")
-    status: FindingStatus = "repetition" if written.finish == "repetition" else "unparsed"
+    if written.finish == "stop":
+        is_refusal = read_refusal(written.text) == "refused"
+        status: FindingStatus = "refused" if is_refusal else "unparsed"
+        return msgspec.structs.replace(about, status=status, message="the model wrote no list of questions")
+    status = "repetition" if written.finish == "repetition" else "unparsed"
     return msgspec.structs.replace(about, status=status, message="no question was complete when the answer was cut")
 
 

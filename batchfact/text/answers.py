@@ -32,6 +32,13 @@ LEADING = re.compile(
 )
 """The first word, where no comma follows it: `Yes it can`, `No the document says`."""
 
+SURELY = r"(?:(?:fully|entirely|completely|wholly|factually|clearly|directly|logically|explicitly|generally)\s+)?"
+"""Words that leave `consistent` what it is: `partially` and `hardly` do not."""
+HEDGE = re.compile(
+    r"\b(?:whether|if|unclear|uncertain|unknown|cannot be determined|partial|partially|partly|only|hardly|barely"
+    r"|scarcely|mostly|almost|largely|except|apart from)\b"
+)
+"""Words beside which a phrase does not say that all is consistent."""
 NOT = r"(?:not|never|n'?t|no longer)"
 ERROR = r"(?:factual |any |real |clear |obvious )*(?:errors?|inaccurac(?:y|ies)|inconsistenc(?:y|ies)|mistakes?)"
 PHRASES: tuple[tuple[re.Pattern[str], Label], ...] = (
@@ -43,7 +50,7 @@ PHRASES: tuple[tuple[re.Pattern[str], Label], ...] = (
         "inconsistent",
     ),
     (
-        re.compile(r"\b(?:is|are)\s+(?:\w+ly\s+)?(?:consistent|supported|entailed|faithful|accurate|correct)\b"),
+        re.compile(rf"\b(?:is|are)\s+{SURELY}(?:consistent|supported|entailed|faithful|accurate|correct)\b"),
         "consistent",
     ),
     (
@@ -58,7 +65,7 @@ PHRASES: tuple[tuple[re.Pattern[str], Label], ...] = (
         ),
         "inconsistent",
     ),
-    (re.compile(r"\bdocument\s+(?:\w+ly\s+)?(?:entails|supports|confirms)\b"), "consistent"),
+    (re.compile(rf"\bdocument\s+{SURELY}(?:entails|supports|confirms)\b"), "consistent"),
     (re.compile(rf"\bdo(?:es)?\s*{NOT}\s+(?:entail|support|confirm|agree|mention|state)\b"), "inconsistent"),
     (re.compile(r"\b(?:answers?|they)\s+(?:do\s+)?agrees?\b"), "consistent"),
     (re.compile(r"\bno\s+(?:\w+\s+)?(?:evidence|mention|support|information)\b"), "inconsistent"),
@@ -79,7 +86,8 @@ def read_answer(text: str, *, consistent: YesNo) -> Reading:
     """What a short answer says.
 
     A Yes or No that stands alone decides, if all that do agree. Without one, phrases such as `cannot be inferred` or
-    `no factual errors` decide, if all agree. Then comes refusal.
+    `no factual errors` decide, if all agree, and nothing beside them limits what is called consistent. Then comes
+    refusal.
 
     Args:
         consistent: which answer means that nothing is wrong; phrases mean the same after either question.
@@ -89,6 +97,8 @@ def read_answer(text: str, *, consistent: YesNo) -> Reading:
     said = {_label(word, consistent) for word in (*STANDALONE.findall(alone), *LEADING.findall(alone))}
     if not said:
         said = set(_phrases(plain))
+        if said == {"consistent"} and HEDGE.search(plain):
+            return "unclear"
     if len(said) == 1:
         return said.pop()
     return "refused" if not said and REFUSAL.search(plain) else "unclear"

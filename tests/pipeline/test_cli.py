@@ -167,6 +167,16 @@ def test_a_journal_may_lie_elsewhere(cli: CommandLine, make_input: Any, tmp_path
     assert not (tmp_path / "out.parquet.journal").exists()
 
 
+def test_reduce_does_not_overwrite_a_file_that_the_named_journal_is_not_of(
+    cli: CommandLine, make_input: Any, tmp_path: Path
+) -> None:
+    cli.run(make_input(PAIRS), "out.parquet", "--journal", "kept")
+    (tmp_path / "mine.parquet").write_text("precious")
+    done = cli("reduce", "mine.parquet", "--journal", "kept", "--threshold", "0.2", code=2)
+
+    assert "exists" in done.stderr and (tmp_path / "mine.parquet").read_text() == "precious"
+
+
 def test_restart_does_not_overwrite_a_file_that_no_run_wrote(cli: CommandLine, make_input: Any, tmp_path: Path) -> None:
     (tmp_path / "out.parquet").write_text("precious")
     cli.run(make_input(PAIRS), "out.parquet", "--restart", code=2)

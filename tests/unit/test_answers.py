@@ -74,6 +74,15 @@ INFERRED: list[tuple[str, Reading]] = [
     ("The document entails the statement.", GOOD),
     ("No evidence in the document suggests that the UK government launched the campaign.", BAD),
     ("There is no mention of a bridge.", BAD),
+    # called consistent, but not all of it, or not at all
+    ("The statement is fully supported by the document.", GOOD),
+    ("The statement is partially supported by the document.", UNCLEAR),
+    ("The statement can only be partially inferred from the document.", UNCLEAR),
+    ("The statement is hardly supported.", UNCLEAR),
+    ("It is unclear whether the statement is supported.", UNCLEAR),
+    ("Whether the statement is consistent cannot be determined.", UNCLEAR),
+    ("The statement is consistent with the document except for the year.", UNCLEAR),
+    ("The document supports only part of the statement.", UNCLEAR),
     # both, or something in between
     ("Yes and no.", UNCLEAR),
     ("Yes or No?", UNCLEAR),

@@ -259,6 +259,22 @@ async def test_without_log_probabilities_the_label_is_read_and_no_number_is_made
     assert len(server.asked) == 3, "the server was asked for log-probabilities again"
 
 
+async def test_a_text_in_parts_is_joined_and_what_no_file_can_hold_is_replaced(server):
+    parts: Any = [{"type": "thinking"}, {"type": "text", "text": "No\ud83d."}]
+    server.respond = lambda _: (200, chat_answer(parts))
+    async with factory.open(spec_of(server)) as engine:
+        answer = await write(engine)
+    assert answer.text == "No?."
+
+
+async def test_an_answer_of_another_form_fails_alone(server):
+    top: Any = [("Yes", None)]
+    server.respond = lambda _: (200, chat_answer("Yes", top))
+    async with factory.open(spec_of(server)) as engine:
+        with pytest.raises(RequestError, match="has a form that is not known"):
+            await choose(engine)
+
+
 async def test_a_text_that_names_no_label_is_unparsed(server):
     server.respond = lambda _: (200, chat_answer("It depends"))
     async with factory.open(spec_of(server)) as engine:

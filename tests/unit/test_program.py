@@ -69,6 +69,18 @@ def test_findings_so_far_hold_the_programs_that_have_ended() -> None:
     assert running.findings is None
 
 
+def test_findings_so_far_hold_each_finding_once_however_deep_it_lies() -> None:
+    def outer() -> Program:
+        return (yield together([nested([1]), two_steps("p1", 1)]))
+
+    running = Running(outer())
+    for key in [request.key for request in running.wanted][:1]:
+        running.take(Failed(key=key, status="cancelled", message=""))
+    running.take(Failed(key="p0.0", status="cancelled", message=""))
+
+    assert messages(tuple(running.findings_so_far)) == ["p0.0"]
+
+
 def test_a_reply_that_nothing_waits_for_is_an_error() -> None:
     with pytest.raises(KeyError):
         Running(nested([1])).take(Failed(key="other", status="cancelled", message=""))

@@ -77,13 +77,16 @@ def test_a_window_whose_claims_are_all_dropped_reports_no_claims() -> None:
     ("text", "finish", "status"),
     [
         ('{"claims": []}', "stop", "no_claims"),
-        ("I cannot.", "stop", "no_claims"),
+        ('```json\n{"claims": [ ]}\n```', "stop", "no_claims"),
+        ("I'm sorry, I can't help with that.", "stop", "refused"),
+        ("1. Who sold the lamp? The shop.", "stop", "unparsed"),
+        ("", "stop", "unparsed"),
         ('{"claims": [{"entity": "He", "question": "Who has it?"}, {"ent', "length", "no_claims"),
         ('{"claims": [{"entity": "Cal', "length", "unparsed"),
         ('{"claims": [{"entity": "a a a a a a', "repetition", "repetition"),
     ],
 )
-def test_a_question_generator_that_was_cut_before_its_first_claim_is_unknown(
+def test_a_question_generator_that_wrote_no_readable_claim_is_unknown(
     text: str, finish: str, status: FindingStatus
 ) -> None:
     (finding,) = run(QG_QA, pair("He won."), Script({"w0.qg": wrote("w0.qg", text, finish)}))

@@ -10,6 +10,7 @@ from batchfact import settings
 from batchfact.config import BASE_MODEL, DEFAULT_MODEL, FoldPolicy, Identity
 from batchfact.errors import UsageError
 from batchfact.models.registry import EXPORTED, Excerpts, Folder, ModelEntry, TrainedMode, registered
+from batchfact.preparation import absolute
 from batchfact.settings import make_config, option_names, parse_bytes, parse_pairs, read_options
 
 
@@ -79,6 +80,12 @@ def test_an_exported_folder_brings_its_excerpts_under_no_name_too(tmp_path: Path
     (tmp_path / EXPORTED).write_bytes(msgspec.json.encode(exported, enc_hook=str))
     own = make_config((), "", {"model": str(tmp_path)}).identity
     assert (own.long_documents, own.align_sentences, own.context_tokens) == ("align", 9, 300)
+
+
+def test_a_path_may_begin_at_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/somewhere")
+    assert absolute("~/pairs/*.parquet") == "/somewhere/pairs/*.parquet"
+    assert make_config((), "", {"journal": "~/kept"}).runtime.journal == Path("/somewhere/kept")
 
 
 def test_the_default_model_brings_its_calibration() -> None:

@@ -205,6 +205,13 @@ def test_all_input_columns_keep_values_types_order_and_metadata(folder):
     assert metadata[b"owner"] == b"me" and json.loads(metadata[b"batchfact"]) == {"run": 1, "first_row": 0}
 
 
+def test_the_description_of_an_earlier_run_gives_way(folder):
+    given = table(**RICH).replace_schema_metadata({"batchfact": json.dumps({"run": 0}), "owner": "me"})
+    run(folder, source_of(folder, given))
+    metadata = pq.read_table(folder / "out.parquet").schema.metadata
+    assert json.loads(metadata[b"batchfact"]) == {"run": 1, "first_row": 0}
+
+
 def test_a_pandas_index_survives(folder):
     frame = pd.DataFrame({"document": ["d", "e"], "summary": ["s", "t"]}, index=pd.Index(["x", "y"], name="key"))
     frame.to_parquet(folder / "in.parquet")
