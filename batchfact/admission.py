@@ -48,20 +48,6 @@ class Replicas:
         return replica
 
 
-class GroupHold:
-    """What an admitted document group holds of the KV cache until it is done, in tokens."""
-
-    def __init__(self, admission: Admission) -> None:
-        self.tokens = 0
-        self._admission = admission
-
-    def extend(self, tokens: int) -> None:
-        """Hold more at once, without waiting: a further prefix that the group's requests share."""
-        tokens = self._admission.in_blocks(tokens)
-        self.tokens += tokens
-        self._admission.tokens += tokens
-
-
 class Admission:
     """The budget of one replica, in requests and in KV tokens rounded up to whole blocks."""
 
@@ -82,7 +68,7 @@ class Admission:
         return self.num_requests + len(self._waiters)
 
     @asynccontextmanager
-    async def group(self, prefix_tokens: int) -> AsyncIterator[GroupHold]:
+    async def group(self, prefix_tokens: int) -> AsyncIterator[None]:
         """Hold a group's shared prefix; waits until it fits and no backlog of requests stands before it.
 
         Groups whose requests are answered count until their outcomes are taken, so that a stalled journal stops all.
@@ -94,14 +80,24 @@ class Admission:
             or self.tokens + tokens > self.max_tokens
         ):
             await self._group_change.wait()
-        hold = GroupHold(self)
         self.num_groups += 1
-        hold.extend(tokens)
+        self.tokens += tokens
         try:
-            yield hold
+            yield
         finally:
             self.num_groups -= 1
-            self._release(hold.tokens)
+            self._release(tokens)
+
+    def hold(self, tokens: int) -> int:
+        """Hold more at once, without waiting, for a prefix that several requests share; returns what `unhold` takes."""
+        tokens = self.in_blocks(tokens)
+        self.tokens += tokens
+        return tokens
+
+    def unhold(self, tokens: int) -> None:
+        """Give back what `hold` returned."""
+        if tokens:
+            self._release(tokens)
 
     async def acquire(self, priority: int, tokens: int) -> None:
         """Take the budget for one request's own `tokens` (suffix and reserved output); `release` gives it back."""

@@ -15,7 +15,7 @@ from anyio.abc import TaskGroup, TaskStatus
 from anyio.streams.memory import MemoryObjectSendStream
 from msgspec import Struct
 
-from batchfact.admission import GroupHold, Replicas
+from batchfact.admission import Replicas
 from batchfact.assembly import Assembler, GroupAssembler
 from batchfact.engines.base import Engine, LabelIds, RequestError
 from batchfact.paradigms.program import Paradigm, Running
@@ -37,6 +37,7 @@ from batchfact.records import (
     Write,
     Written,
 )
+from batchfact.shared_prefixes import SharedPrefixes
 
 Decides = Callable[[list[Finding]], bool]
 """Whether findings so far fix the verdict, whatever the rest says."""
@@ -153,19 +154,17 @@ class _GroupRun:
         self.assembler: GroupAssembler = scheduler.assembler.for_group()
         self.replica = scheduler.replicas.home(group.pairs[0].document_hash)
         self.admission = scheduler.replicas.admissions[self.replica]
-        self.hold: GroupHold
+        self.prefixes = SharedPrefixes(self.admission)
         self.assembling = anyio.Lock()
         self.jobs: dict[object, _Job] = {}
         self.first_ids: dict[Prompt, list[int]] = {}
-        self.prefixes: list[list[int]] = []
         self.finished: list[_PairRun] = []
         self.has_finished = anyio.Event()
 
     async def run(self, *, task_status: TaskStatus[None]) -> None:
         """Signals `task_status` once the group is admitted, which is when the next group may be looked at."""
         pair_runs = await anyio.to_thread.run_sync(self._start_pairs)
-        prefix_tokens = sum(map(len, self.prefixes))
-        async with self.admission.group(prefix_tokens) as self.hold, anyio.create_task_group() as tasks:
+        async with self.admission.group(len(self.prefixes.first)), anyio.create_task_group() as tasks:
             for pair_run in pair_runs:
                 self._submit_wanted(pair_run, tasks)
             task_status.started()
@@ -189,24 +188,7 @@ class _GroupRun:
         for pair_run in pair_runs:
             for request in pair_run.running.wanted:
                 self.first_ids[request.prompt] = self.assembler.assemble(request.prompt)
-        prompts = iter(self.first_ids.values())
-        prefix = list(next(prompts, []))
-        for ids in prompts:
-            del prefix[common_prefix(prefix, ids) :]
-        self.prefixes.append(prefix)
-
-    def _own_tokens(self, ids: list[int]) -> int:
-        """Tokens of a prompt that no other one of the group brings.
-
-        The first prompt of another kind (a question on the document, after prompts on the summary) brings a prefix
-        that those after it share, so the group holds it from then on.
-        """
-        shared = max(common_prefix(prefix, ids) for prefix in self.prefixes)
-        if 2 * shared >= len(ids):
-            return len(ids) - shared
-        self.prefixes.append(ids)
-        self.hold.extend(len(ids) - shared)
-        return 0
+        self.prefixes.take(iter(self.first_ids.values()))
 
     def _submit_wanted(self, pair_run: _PairRun, tasks: TaskGroup) -> None:
         running = pair_run.running
@@ -268,16 +250,16 @@ class _GroupRun:
         if len(ids) + output_tokens > limit:
             message = f"the prompt has {len(ids)} tokens and {output_tokens} are reserved, the model takes {limit}"
             return Failed(key=request.key, status="too_long", message=message)
-        own_tokens = self._own_tokens(ids) + output_tokens
-        await self.admission.acquire(self.group.number, own_tokens)
-        self.scheduler.progress.enter_engine()
-        try:
-            return await self._call_engine(request, ids, row)
-        except RequestError as error:
-            return Failed(key=request.key, status=error.status, message=str(error))
-        finally:
-            self.scheduler.progress.leave_engine()
-            self.admission.release(own_tokens)
+        with self.prefixes.own_tokens(ids) as own_tokens:
+            await self.admission.acquire(self.group.number, own_tokens + output_tokens)
+            self.scheduler.progress.enter_engine()
+            try:
+                return await self._call_engine(request, ids, row)
+            except RequestError as error:
+                return Failed(key=request.key, status=error.status, message=str(error))
+            finally:
+                self.scheduler.progress.leave_engine()
+                self.admission.release(own_tokens + output_tokens)
 
     async def _call_engine(self, request: Request, ids: list[int], row: int) -> Reply:
         engine, priority = self.scheduler.engine, self.group.number
@@ -323,20 +305,6 @@ class _GroupRun:
                 for outcome in _outcomes(pair_run):
                     await self.outcomes.send(outcome)
             num_sent += len(finished)
-
-
-def common_prefix(left: list[int], right: list[int]) -> int:
-    """How many leading ids are the same: a binary search over slices, which compare at C speed."""
-    if right[: len(left)] == left:
-        return len(left)
-    low, high = 0, min(len(left), len(right))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if left[low:middle] == right[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low
 
 
 def _identity(request: Request) -> object:

@@ -203,6 +203,8 @@ def _measured_with(result: Mapping[str, Any]) -> str:
     settings = result.get("settings", {})
     ceiling = result.get("ceiling")
     words = [settings.get("model"), settings.get("dtype"), settings.get("mode")]
+    if settings.get("head_dtype", settings.get("dtype")) != settings.get("dtype"):
+        words.append(f"logits in {settings['head_dtype']}")
     if "kv_cache_bytes" in settings:
         words.append(f"KV cache {settings['kv_cache_bytes'] / 2**20:,.0f} MiB")
     if ceiling:

@@ -241,6 +241,7 @@ def settings(args: argparse.Namespace, prompts: Prompts, passes: int) -> dict[st
         "model": without_place(args.model),
         "paradigm": prompts.config.identity.paradigm,
         "dtype": prompts.dtype,
+        "head_dtype": prompts.head_dtype,
         "device": args.device,
         "mode": "compiled" if args.compile else "eager",
         "kv_cache_bytes": parse_bytes(args.kv_cache_memory),

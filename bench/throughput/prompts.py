@@ -39,9 +39,16 @@ class Prompts(Struct, frozen=True, kw_only=True):
     programs: tuple[Running, ...]
     prepare_s: float
     dtype: str
+    head_dtype: str
+    """What the logits are computed in."""
     as_text: RemoteTokenizer | None = None
     label_ids: dict[tuple[Segment, tuple[str, ...]], LabelIds] = msgspec.field(default_factory=dict)
     """What `labels` has found, by the prompt's last segment and the labels."""
+
+    @property
+    def hf_overrides(self) -> dict[str, str]:
+        """vLLM's option for `head_dtype`."""
+        return {} if self.head_dtype == self.dtype else {"head_dtype": self.head_dtype}
 
     def ids(self, request: Request) -> list[int]:
         return self.assembler.assemble(request.prompt)
@@ -122,6 +129,7 @@ def prepare(task: Task, *, ordered: bool = False, as_text: bool = False) -> Prom
         programs=programs,
         prepare_s=time.monotonic() - started,
         dtype=str(method.identity["engine"]["dtype"]),
+        head_dtype=str(method.identity["engine"]["head_dtype"]),
         as_text=tokenizer if as_text else None,
     )
 

@@ -8,13 +8,18 @@ import anyio.to_thread
 import pytest
 from batchfact_fake import FakeEngine
 
-from batchfact.config import FoldPolicy
+from batchfact.assembly import Assembler
+from batchfact.config import FoldPolicy, Identity
 from batchfact.engines.base import EngineSpec
 from batchfact.errors import RunFailedError, root_cause
 from batchfact.grouping import group_pairs
+from batchfact.paradigms import make_paradigm
 from batchfact.paradigms.fold import decides
+from batchfact.preparation import make_contexts, make_counters
+from batchfact.progress import Progress
+from batchfact.prompts.loader import PromptBook
 from batchfact.records import Outcome, Usage
-from batchfact.scheduler import Sampling, common_prefix
+from batchfact.scheduler import Sampling, Scheduler
 from batchfact.source import rows_of
 
 pytestmark = pytest.mark.anyio
@@ -240,6 +245,19 @@ async def test_a_group_of_two_kinds_of_prompts_holds_the_document_once(
     scheduler = make_scheduler(make_engine(), "qg-qa")
     costs: list[int] = []
     acquire = scheduler.replicas.admissions[0].acquire
+    choose = scheduler.engine.choose
+    are_many = anyio.Event()
+    num_asked = 0
+
+    async def wait_for_others(*args: Any, **kwargs: Any) -> Any:
+        nonlocal num_asked
+        num_asked += 1
+        if num_asked == 6:
+            are_many.set()
+        await are_many.wait()
+        return await choose(*args, **kwargs)
+
+    scheduler.engine.choose = wait_for_others
 
     async def spy(priority: int, tokens: int) -> None:
         costs.append(tokens)
@@ -249,7 +267,8 @@ async def test_a_group_of_two_kinds_of_prompts_holds_the_document_once(
     await score_all(scheduler, make_groups([(document, f"Item {i}. Sold {i}.") for i in range(6)]))
 
     assert len(costs) >= 18
-    assert max(costs) < len(document) / 2
+    # The first question on the document is charged for it, and the first one after a moment without any.
+    assert len([cost for cost in costs if cost >= len(document)]) <= 2
     assert scheduler.replicas.admissions[0].tokens == 0
 
 
@@ -300,8 +319,32 @@ async def test_a_document_of_several_groups_stays_on_one_replica(
     assert len(set.union(*homes.values())) > 1
 
 
-def test_common_prefix_counts_leading_equal_ids() -> None:
-    assert common_prefix([], [1]) == 0
-    assert common_prefix([1, 2, 3], [1, 2, 4, 3]) == 2
-    assert common_prefix([1, 2], [1, 2]) == 2
-    assert common_prefix([9, 2], [1, 2]) == 0
+async def test_windows_with_excerpts_of_their_own_are_in_flight_together(
+    make_engine: Any, make_groups: Any, score_all: Any
+) -> None:
+    engine = make_engine(max_num_seqs="4", kv_tokens="8000")
+    identity = Identity(paradigm="sent-nli", long_documents="align")
+    contexts = make_contexts(identity, make_counters(engine.tokenizer), 1000)
+    paradigm = make_paradigm(
+        identity, PromptBook(engine.tokenizer.render_chat), reasoning=False, demonstrations=(), contexts=contexts
+    )
+    scheduler = Scheduler(engine, Assembler(engine.tokenizer), paradigm, Progress(0))
+    document = " ".join(f"Item {i} was sold for {i} euro in shop {i}." for i in range(200))
+    peak = 0
+    choose = engine.choose
+
+    async def spy(*args: Any, **kwargs: Any) -> Any:
+        nonlocal peak
+        peak = max(peak, scheduler.progress.num_in_flight)
+        await anyio.wait_all_tasks_blocked()
+        return await choose(*args, **kwargs)
+
+    engine.choose = spy
+    outcomes = await score_all(
+        scheduler, make_groups([(document, f"Item {i} was sold for {i} euro.") for i in range(20)])
+    )
+
+    assert len(outcomes) == 20
+    assert all(outcome.findings[0].evidence for outcome in outcomes)
+    assert peak >= 4
+    assert scheduler.replicas.admissions[0].tokens == 0

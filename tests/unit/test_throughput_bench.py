@@ -292,6 +292,7 @@ def test_label_words_are_spelled_once_and_not_for_each_request():
         programs=(),
         prepare_s=0.0,
         dtype="float32",
+        head_dtype="float32",
     )
     for text in ("one", "two"):
         asked = Choose(key="", prompt=(Data(text), Template("Answer:")), labels=("yes", "no"))

@@ -67,6 +67,7 @@ def _measure(task: Task, prompts: Prompts, send: Send, **settings: Any) -> ArmRe
     llm = LLM(
         model=str(prompts.method.spec.model),
         dtype=prompts.dtype,
+        hf_overrides=prompts.hf_overrides,
         max_model_len=task.max_model_len,
         kv_cache_memory_bytes=task.kv_cache_bytes,
         enforce_eager=not task.compile,

@@ -94,6 +94,7 @@ def _processor(ray_llm: Any, task: Task, prompts: Prompts) -> Any:
         placement_group_config=None if task.device == "cuda" else {"bundles": [{"CPU": 1}]},
         engine_kwargs={
             "dtype": prompts.dtype,
+            "hf_overrides": prompts.hf_overrides,
             "max_model_len": task.max_model_len,
             "kv_cache_memory_bytes": task.kv_cache_bytes,
             "enforce_eager": not task.compile,

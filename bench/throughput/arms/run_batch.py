@@ -85,6 +85,7 @@ def _command(task: Task, prompts: Prompts, asked: Path, answered: Path) -> list[
     command = [sys.executable, "-u", "-m", MODULE, "-i", str(asked), "-o", str(answered)]
     command += ["--model", str(prompts.method.spec.model), "--dtype", prompts.dtype, "--enable-prompt-tokens-details"]
     command += ["--max-model-len", str(task.max_model_len), "--kv-cache-memory-bytes", str(task.kv_cache_bytes)]
+    command += ["--hf-overrides", json.dumps(prompts.hf_overrides)]
     return command if task.compile else [*command, "--enforce-eager"]
 
 
