@@ -44,7 +44,7 @@ $(DEMO): | $(PACKAGE)
 
 .PHONY: test
 test: check
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
 
 .PHONY: check
 check: $(PACKAGE)

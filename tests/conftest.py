@@ -65,7 +65,13 @@ def anyio_backend() -> str:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests marked gpu or browser are skipped, with the reason, where there is no NVIDIA GPU or no Chromium."""
+    """Tests marked gpu or browser are skipped, with the reason, where there is no NVIDIA GPU or no Chromium.
+
+    With several processes (`-n`), a file's tests stay together, and so do all of the real engine, which takes all cores.
+    """
+    for item in items:
+        group = "engine" if item.path.parent.name == "engine" else str(item.path)
+        item.add_marker(pytest.mark.xdist_group(group))
     needs = {
         "gpu": ("nvidia-smi", "no NVIDIA GPU here (nvidia-smi is not found)"),
         "browser": ("chromium", "no Chromium here (chromium is not found); CONTRIBUTING.md says how to get it"),

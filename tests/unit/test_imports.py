@@ -11,11 +11,11 @@ PACKAGE = Path(__file__).parents[2] / "batchfact"
 
 LAYERS: list[set[str]] = [
     {"records", "errors", "durable", "durations", "toml_text", "object_stores"},
-    {"calibration", "config", "sharding"},
+    {"calibration", "config", "gold", "sharding"},
     {"text", "engines.base", "prompts", "progress", "metadata", "cost"},
     {"paradigms"},
     {"models", "spill", "input_files", "run_file", "run_log", "journal_parts", "journal_merging"},
-    {"source", "grouping", "assembly", "admission", "engines", "journal", "settings"},
+    {"source", "grouping", "assembly", "admission", "shared_prefixes", "engines", "journal", "settings"},
     {"disk_space", "output_files"},
     {"sink", "committing", "stopping", "demonstrations", "supervision", "lending", "metrics"},
     {"scheduler", "preparation"},
