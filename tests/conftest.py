@@ -67,7 +67,7 @@ def anyio_backend() -> str:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests marked gpu or browser are skipped, with the reason, where there is no NVIDIA GPU or no Chromium.
 
-    With several processes (`-n`), a file's tests stay together, and so do all of the real engine, which takes all cores.
+    With several processes (`-n`) a file's tests stay together; so do those of the real engine, which takes all cores.
     """
     for item in items:
         group = "engine" if item.path.parent.name == "engine" else str(item.path)
